@@ -1,0 +1,151 @@
+"""What one factor sees of a model while the others are fixed: coefficients that are all nonnegative.
+
+For a factor `F (..., n, k)` the model is, up to a constant,
+
+    f(F) = sum_q sign_q <F, A_q F G_q> - 2 <pull - push, F>          A_q, G_q, pull, push >= 0
+
+with `A_q` acting on rows (a graph, weights, a small matrix, or nothing) and `G_q` on columns (a Gram matrix or weights).
+Half its gradient is `up(F) - down(F)`. Splitting coefficients instead of the gradient keeps what the better rules
+need: the Gram matrix, the graph, the curvature.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from .links import Links
+
+
+@dataclass(frozen=True, eq=False)
+class Quad:
+    """`sign <F, rows F cols>` with nonnegative coefficients.
+
+    Attributes
+    ----------
+    cols : Tensor
+        A symmetric Gram matrix `(..., k, k)` or weights of the columns `(..., 1, k)`. For k = 1 they are the same.
+    rows : None, Tensor or Links
+        Nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, or the adjacency of a graph.
+    sign : int
+        +1 or -1.
+    """
+
+    cols: Tensor
+    rows: Tensor | Links | None = None
+    sign: int = 1
+
+    def __call__(self, F: Tensor) -> Tensor:
+        """`rows F cols`, without the sign; F's memory order is kept."""
+        return self.on_rows((self.cols @ F.mT).mT if self.mixes_columns else F * self.cols)
+
+    def on_rows(self, F: Tensor) -> Tensor:
+        """`rows F`."""
+        if self.rows is None:
+            return F
+        return self.rows @ F if self.couples_rows else self.rows * F
+
+    @property
+    def mixes_columns(self) -> bool:
+        """Whether `cols` is a Gram matrix."""
+        return self.cols.shape[-2] > 1
+
+    @property
+    def couples_rows(self) -> bool:
+        """Whether rows are coupled: a graph or a matrix."""
+        return isinstance(self.rows, Links) or (self.rows is not None and self.rows.shape[-1] > 1)
+
+    def row_sums(self, F: Tensor) -> Tensor | float:
+        """`rows 1`: what majorises both `rows` and `-rows` as a diagonal (Gershgorin)."""
+        if self.rows is None:
+            return 1.0
+        if isinstance(self.rows, Links):
+            return self.rows.degree(F)
+        return self.rows.sum(-1, keepdim=True)
+
+
+@dataclass(frozen=True, eq=False)
+class Block:
+    """The coefficients of a model in one factor. Blocks add.
+
+    Attributes
+    ----------
+    quads : tuple of Quad
+    pull, push : Tensor or None
+        `(..., n, k)` or what broadcasts to it: the linear part, `-2 <pull - push, F>`.
+    quadratic : bool
+        False where pull and push hold at the current `F` only (beta-divergences).
+    powers : (float, float)
+        The lowest and the highest power of an entry of F in the majoriser that the multiplicative rule minimises (0 is
+        the logarithm): its safe exponent is one over their difference (Yang and Oja 2011).
+    """
+
+    quads: tuple[Quad, ...] = ()
+    pull: Tensor | None = None
+    push: Tensor | None = None
+    quadratic: bool = True
+    powers: tuple[float, float] = (1.0, 2.0)
+
+    def __add__(self, other: Block) -> Block:
+        return Block(
+            quads=self.quads + other.quads,
+            pull=_plus(self.pull, other.pull),
+            push=_plus(self.push, other.push),
+            quadratic=self.quadratic and other.quadratic,
+            powers=(min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
+        )
+
+    @property
+    def power(self) -> float:
+        """The exponent for which the multiplicative rule is proved never to raise the objective."""
+        low, high = self.powers
+        return 1.0 if high <= low else 1.0 / (high - low)
+
+    def merged(self) -> Block:
+        """The same block with one quad for all that share rows and sign."""
+        groups: dict[tuple[int, int], list[Quad]] = {}
+        for q in self.quads:
+            groups.setdefault((id(q.rows), q.sign), []).append(q)
+        return replace(self, quads=tuple(replace(g[0], cols=_merge([q.cols for q in g])) for g in groups.values()))
+
+    def without(self, quads: Sequence[Quad]) -> Block:
+        """The block without some of its quads."""
+        return replace(self, quads=tuple(q for q in self.quads if all(q is not other for other in quads)))
+
+    def up(self, F: Tensor) -> Tensor:
+        """The part of half the gradient that drives entries down: push and the positive quads."""
+        return _total([q(F) for q in self.quads if q.sign > 0], self.push, F)
+
+    def down(self, F: Tensor) -> Tensor:
+        """The part of half the gradient that drives entries up: pull and the negative quads."""
+        return _total([q(F) for q in self.quads if q.sign < 0], self.pull, F)
+
+    def half_gradient(self, F: Tensor) -> Tensor:
+        """`up(F) - down(F)`."""
+        return self.up(F) - self.down(F)
+
+
+def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    return b if a is None else a if b is None else a + b
+
+
+def _total(parts: list[Tensor], linear: Tensor | None, F: Tensor) -> Tensor:
+    parts = parts if linear is None else [*parts, linear]
+    return reduce(torch.add, parts) if parts else torch.zeros_like(F)
+
+
+def _merge(cols: list[Tensor]) -> Tensor:
+    """One Gram matrix or one row of weights from several; weights go onto the diagonal."""
+    if len(cols) == 1:
+        return cols[0]
+    grams = [c for c in cols if c.shape[-2] > 1]
+    weights = [c for c in cols if c.shape[-2] == 1]
+    if not grams:
+        return reduce(torch.add, weights)
+    if weights:
+        grams.append(torch.diag_embed(reduce(torch.add, weights).squeeze(-2)))
+    return reduce(torch.add, grams)

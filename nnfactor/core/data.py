@@ -1,0 +1,372 @@
+"""Data behind three verbs: what a term may ask of `X`, and the storage kinds that answer.
+
+A data object has `shape`, `order`, `dtype`, `device`, and
+
+* `mttkrp(factors, mode)`: `X` against all factors but one, `(..., d_mode, k)`;
+* `sqnorm()`: `||X||^2`, a float64 scalar;
+* `residual_sq(factors)`: `||X - [[factors]]||^2`, float64, summed directly from the residual;
+
+for beta-divergences also `ratio_products(factors, mode, beta)` and `divergence(factors, beta)`. `factors` are in the
+order of the modes, samples first, with any leading batch dimensions; `X` has none.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from math import prod
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from . import divergence as div
+from .memo import Memo
+from .ops import component_major, even_cut, gram, khatri_rao, wide
+from .sparse import CSR, from_torch_sparse
+
+CHUNK = 1 << 18  # entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it
+
+
+class Dense:
+    """A dense array of any order, seen as one matrix cut between two groups of modes so that both groups are small.
+
+    A sweep over all factors costs two products with that matrix at any order: each with the Khatri-Rao product of one
+    group, kept while its factors are the very same tensors, then reduced inside the other group.
+    """
+
+    def __init__(self, X: Tensor, cut: int | None = None) -> None:
+        self.X, self.memo = X, Memo()
+        self.cut = even_cut(X.shape) if cut is None else cut
+        self.matrix = X.reshape(prod(X.shape[: self.cut]), -1)
+        if 1 not in self.matrix.stride():
+            self.matrix = self.matrix.contiguous()
+
+    shape = property(lambda self: tuple(self.X.shape))
+    order = property(lambda self: self.X.dim())
+    dtype = property(lambda self: self.X.dtype)
+    device = property(lambda self: self.X.device)
+
+    def mean(self) -> Tensor:
+        """Mean of all entries, a float64 scalar."""
+        return self.X.mean(dtype=torch.float64)
+
+    def smallest(self) -> float:
+        """The smallest entry."""
+        return float(self.X.min())
+
+    def sqnorm(self) -> Tensor:
+        """`||X||^2`, a float64 scalar (kept)."""
+        return self.memo("sqnorm", (), lambda: sum(_sum64(M.double().square()) for M in self._parts()))
+
+    def times(self, F: Tensor) -> Tensor:
+        """`matrix @ F`, component-major."""
+        return wide(self.matrix, F)
+
+    def times_transposed(self, F: Tensor) -> Tensor:
+        """`matrix.T @ F`, component-major."""
+        return wide(self.matrix.mT, F)
+
+    def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """`X` against all factors but one. The answer may be shared: never write into it."""
+        here, there, at = self._groups(factors, mode)
+        inside = mode < self.cut
+        product = self.times if inside else self.times_transposed
+        P = self.memo(("wide", inside), there, lambda: product(khatri_rao(there)))
+        others = [F for b, F in enumerate(here) if b != at]
+        return self.memo(("mttkrp", mode), (P, *others), lambda: _reduce(P, here, at))
+
+    def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
+        """`||X - [[factors]]||^2` for every problem, float64, from the residual itself."""
+        factors = [F.double() for F in factors]
+        return self._each_chunk(factors, lambda X, Y: _sum64((X - Y).square(), batch=Y.dim() - 2))
+
+    def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
+        """Sum of `d_beta(X, [[factors]])` over all entries, float64 (twice the usual for beta = 2)."""
+        floor = self.floor()
+        return self._each_chunk(factors, lambda X, Y: _sum64(div.loss(X, Y.clamp(min=floor), beta), batch=Y.dim() - 2))
+
+    def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
+        """MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, `Y = [[factors]]`, in row chunks of the reconstruction."""
+        here, _, at = self._groups(factors, mode)
+        left, right = self._halves(factors)
+        inside, floor = mode < self.cut, self.floor()
+        pulls, pushes = [], []
+        for rows, X, Y in self._chunks(left, right):
+            pull, push = div.ratios(X, Y.clamp_(min=floor), beta)
+            pulls.append(pull @ right if inside else pull.mT @ left[..., rows, :])
+            if push is not None:
+                pushes.append(push @ right if inside else push.mT @ left[..., rows, :])
+        joined = (torch.cat(z, dim=-2) if inside else reduce(torch.add, z) for z in (pulls, pushes) if z)
+        reduced = [_reduce(component_major(z), here, at) for z in joined]
+        return reduced[0], reduced[1] if pushes else _column_sums(factors, mode)
+
+    def floor(self) -> Tensor:
+        """What a reconstruction is clamped to before it divides: far below the data's precision, relative to it."""
+        return self.memo("floor", (), lambda: self.X.max() * torch.finfo(self.dtype).eps ** 2)
+
+    def _parts(self) -> Iterator[Tensor]:
+        return iter(self.matrix.split(_rows(self.matrix)))
+
+    def _groups(self, factors: Sequence[Tensor], mode: int) -> tuple[list[Tensor], list[Tensor], int]:
+        left, right = list(factors[: self.cut]), list(factors[self.cut :])
+        return (left, right, mode) if mode < self.cut else (right, left, mode - self.cut)
+
+    def _halves(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        return khatri_rao(factors[: self.cut]), khatri_rao(factors[self.cut :])
+
+    def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """Row ranges with `X` and `Y = left right'` on them; `Y` is fresh and may be written to."""
+        step = _rows(self.matrix, prod(left.shape[:-2]))
+        for a in range(0, len(self.matrix), step):
+            rows = slice(a, a + step)
+            yield rows, self.matrix[rows], left[..., rows, :] @ right.mT
+
+    def _each_chunk(self, factors: Sequence[Tensor], f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        return reduce(torch.add, (f(X, Y) for _, X, Y in self._chunks(*self._halves(factors))))
+
+
+class Sparse:
+    """A sparse matrix: `X` and its transpose as CSR, one master copy on the host, work on the pattern only."""
+
+    order = 2
+
+    def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
+        self.shape, self.device, self.dtype, self.memo = tuple(X.shape), device, dtype, Memo()
+        self.rows = CSR.from_scipy(X, device, dtype)
+        turned = sp.csr_array((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).T.tocsr()
+        self.turn = torch.from_numpy(turned.data.astype(np.int64)).to(device)  # CSR order -> order of the transpose
+        turned.data = X.data[turned.data]
+        self.columns = CSR.from_scipy(turned, device, dtype)
+        self.peak = float(X.data.max(initial=0))
+
+    @property
+    def indices(self) -> tuple[Tensor, Tensor]:
+        """Row and column of every stored entry."""
+        crow = self.rows.crow
+        rows = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
+        return rows, self.rows.col.long()
+
+    def mean(self) -> Tensor:
+        """Mean over all entries, the zeros counted."""
+        return self.rows.values.sum(dtype=torch.float64) / prod(self.shape)
+
+    def smallest(self) -> float:
+        """The smallest entry, stored or not."""
+        full = self.rows.values.numel() == prod(self.shape)
+        return float(self.rows.values.min()) if full else 0.0
+
+    def sqnorm(self) -> Tensor:
+        """`||X||^2`, a float64 scalar (kept)."""
+        return self.memo("sqnorm", (), lambda: _sum64(self.rows.values.double().square()))
+
+    def times(self, F: Tensor) -> Tensor:
+        """`X @ F`, component-major."""
+        return _sparse_wide(self.rows, F)
+
+    def times_transposed(self, F: Tensor) -> Tensor:
+        """`X.T @ F`, component-major."""
+        return _sparse_wide(self.columns, F)
+
+    def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """`X U` or `X' V`. The answer may be shared: never write into it."""
+        other = factors[1 - mode]
+        product = self.times_transposed if mode else self.times
+        return self.memo(("mttkrp", mode), (other,), lambda: product(other))
+
+    def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
+        """`||X - V U'||^2` from the residual on the pattern and the Gram matrices off it, float64."""
+        V, U = (F.double() for F in factors)
+        inside = reduce(torch.add, (_sum64((x - y).square() - y.square(), y.dim() - 1) for x, y in self._pattern(V, U)))
+        return ((gram(V) * gram(U)).sum((-2, -1)) + inside).clamp(min=0)
+
+    def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
+        """Sum of `d_beta(X, V U')` over all entries, float64; the zeros of `X` enter by what they cost."""
+        V, U, floor = *factors, self.floor()
+        zero = lambda y: div.loss(torch.zeros_like(y), y, beta)
+        inside = (
+            _sum64(div.loss(x, y, beta) - zero(y), y.dim() - 1)
+            for x, y in ((x, y.clamp(min=floor)) for x, y in self._pattern(V, U))
+        )
+        if beta == 1:
+            outside = (V.sum(-2, dtype=torch.float64) * U.sum(-2, dtype=torch.float64)).sum(-1)
+        else:
+            outside = reduce(torch.add, (_sum64(zero(Y.clamp(min=floor)), Y.dim() - 2) for _, Y in self._chunks(V, U)))
+        return reduce(torch.add, inside, outside)
+
+    def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
+        """As for `Dense`: the pull through the pattern only, the push by column sums (beta = 1) or in row chunks."""
+        V, U, floor = *factors, self.floor()
+        ratio = torch.cat([div.ratios(x, y.clamp(min=floor), beta)[0] for x, y in self._pattern(V, U)], dim=-1)
+        pull = self._weighted(ratio, (U, V)[mode], mode)
+        if beta == 1:
+            return pull, _column_sums(factors, mode)
+        pushes = []
+        for rows, Y in self._chunks(V, U):
+            power = Y.clamp_(min=floor).pow_(beta - 1)
+            pushes.append(power.mT @ V[..., rows, :] if mode else power @ U)
+        return pull, component_major(reduce(torch.add, pushes) if mode else torch.cat(pushes, dim=-2))
+
+    def floor(self) -> float:
+        """As for `Dense`."""
+        return self.peak * torch.finfo(self.dtype).eps ** 2
+
+    def _pattern(self, V: Tensor, U: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Stored entries with their reconstruction `(..., entries)`, in pieces that never hold nnz x k."""
+        rows, cols = self.indices
+        values = self.rows.values.to(V.dtype)
+        step = max(1, 4 * CHUNK // max(1, prod(V.shape[:-2]) * V.shape[-1]))
+        if not len(values):
+            yield values, V.new_zeros(*V.shape[:-2], 0)
+        for a in range(0, len(values), step):
+            i, j = rows[a : a + step], cols[a : a + step]
+            yield values[a : a + step], (V.index_select(-2, i) * U.index_select(-2, j)).sum(-1)
+
+    def _weighted(self, values: Tensor, F: Tensor, mode: int) -> Tensor:
+        """The product of the pattern filled with `values (..., nnz)` and one factor; problems one after the other."""
+        if values.dim() > 1:
+            flat = [self._weighted(v, f, mode) for v, f in zip(values.flatten(0, -2), F.flatten(0, -3), strict=True)]
+            return torch.stack([f.mT for f in flat]).view(*values.shape[:-1], F.shape[-1], -1).mT
+        there = self.columns.with_values(values[self.turn]) if mode else self.rows.with_values(values)
+        return component_major(there.product(F.contiguous()))
+
+    def _chunks(self, V: Tensor, U: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        step = max(1, CHUNK // max(1, prod(V.shape[:-2]) * self.shape[1]))
+        for a in range(0, self.shape[0], step):
+            yield slice(a, a + step), V[..., a : a + step, :] @ U.mT
+
+
+Data = Dense | Sparse
+
+
+def as_data(
+    X: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, name: str = "X"
+) -> Data:
+    """Read nonnegative data from anything array-like and decide its device and dtype, once.
+
+    Parameters
+    ----------
+    X : array, tensor or scipy sparse matrix (CSR, CSC, COO), samples first
+        At least two dimensions, none empty. float32 and float64 stay; half precision becomes float32, integers and
+        bool become float64. A sparse input stays sparse.
+    device : torch device, optional
+        Default: where `X` is.
+    dtype : torch dtype, optional
+        torch.float32 or torch.float64. Default: from `X`.
+    name : str
+        What error messages call the argument.
+
+    Raises
+    ------
+    ValueError
+        NaN, infinite or negative entries (with how many and where the first is), fewer than two dimensions, an empty
+        dimension, complex or text data.
+    TypeError
+        A sparse format other than CSR, CSC and COO.
+    """
+    if isinstance(X, Dense | Sparse):
+        return X
+    if sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided):
+        return _read_sparse(X, device, dtype, name)
+    X = as_tensor(X, name)
+    if X.dim() < 2 or 0 in X.shape:
+        hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
+        raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have {hint}")
+    low, high = (float(v) for v in torch.aminmax(X))
+    if not (np.isfinite(low) and np.isfinite(high) and low >= 0):
+        raise ValueError(_complaint(X, name))
+    X = X.to(device=device, dtype=dtype)
+    return Dense(X)
+
+
+def as_tensor(X: Any, name: str = "X") -> Tensor:
+    """A float32 or float64 tensor from anything array-like, without a copy where that is possible."""
+    if not isinstance(X, Tensor):
+        X = np.asarray(X)
+        if X.dtype.kind not in "fiub":
+            raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
+        X = X.astype(_float_type(X.dtype), copy=False)  # native byte order, float32 or float64
+        if any(s < 0 for s in X.strides):
+            X = X.copy()
+        with warnings.catch_warnings():  # read-only memory is fine: X is never written to
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
+            X = torch.from_numpy(X)
+    if X.is_complex():
+        raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex is not supported)")
+    if X.dtype in (torch.float16, torch.bfloat16):
+        return X.detach().float()
+    return X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().double()
+
+
+def _float_type(dtype: np.dtype) -> type:
+    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
+
+
+def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str) -> Sparse:
+    if isinstance(X, Tensor):
+        device = X.device if device is None else device
+        X = from_torch_sparse(X)
+    if X.format not in ("csr", "csc", "coo"):
+        raise TypeError(f"{name}: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"{name} has shape {X.shape}; a sparse {name} must be two-dimensional and not empty")
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
+    kind = _float_type(X.dtype)
+    S = sp.csr_array(X, dtype=kind, copy=not (X.format == "csr" and X.dtype == kind))
+    if not S.has_canonical_format:
+        S = S.copy()
+        S.sum_duplicates()
+    values = torch.from_numpy(np.ascontiguousarray(S.data))
+    if len(values) and not (bool(torch.isfinite(values).all()) and float(values.min()) >= 0):
+        raise ValueError(_complaint(values, name, tuple(np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))), S.indices))
+    dtype = dtype or (torch.float32 if kind is np.float32 else torch.float64)
+    return Sparse(S, torch.device(device or "cpu"), dtype)
+
+
+def _complaint(X: Tensor, name: str, rows: Sequence[int] | None = None, cols: Sequence[int] | None = None) -> str:
+    """What is wrong with the entries of `X`: what kind, how many, where the first one is, what would work."""
+    for what, bad, advice in (
+        ("NaN", X.isnan(), "fill or drop them first"),
+        ("infinity", X.isinf(), "fill or drop them first"),
+        ("Negative values", X < 0, "shift or clip them, or use a model that takes negative data"),
+    ):
+        count = int(bad.sum())
+        if count:
+            at = tuple(int(i) for i in bad.nonzero()[0])
+            at = at if rows is None else (int(rows[at[0]]), int(cols[at[0]]))
+            found = f"{what} in data passed to {name}" if what.startswith("Neg") else f"Input {name} contains {what}"
+            return f"{found}: {count} of {X.numel()} entries, the first at {at}; {advice}"
+    return f"{name} cannot be read"
+
+
+def _reduce(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:
+    """`(..., d0 d1 .., k)` summed against all factors of its group but the one at `at`, from both ends."""
+    P = P.mT
+    for F in factors[:at]:
+        P = (F.mT.unsqueeze(-2) @ P.unflatten(-1, (F.shape[-2], -1))).squeeze(-2)
+    for F in reversed(factors[at + 1 :]):
+        P = (P.unflatten(-1, (-1, F.shape[-2])) @ F.mT.unsqueeze(-1)).squeeze(-1)
+    return P.mT
+
+
+def _column_sums(factors: Sequence[Tensor], mode: int) -> Tensor:
+    """The push of beta = 1: `(..., 1, k)`, the same for every row."""
+    return reduce(torch.mul, (F.sum(-2, keepdim=True) for b, F in enumerate(factors) if b != mode))
+
+
+def _sparse_wide(X: CSR, F: Tensor) -> Tensor:
+    """`X @ F` for every problem of a batch as one sparse product."""
+    rows = F.movedim(-2, 0).reshape(F.shape[-2], -1)
+    return X.product(rows).mT.contiguous().view(*F.shape[:-2], F.shape[-1], -1).mT
+
+
+def _rows(matrix: Tensor, problems: int = 1) -> int:
+    return max(1, CHUNK // max(1, problems * matrix.shape[1]))
+
+
+def _sum64(Z: Tensor, batch: int = 0) -> Tensor:
+    return Z.sum(tuple(range(batch, Z.dim())), dtype=torch.float64)

@@ -1,0 +1,39 @@
+"""Beta-divergences entry by entry (Fevotte and Idier 2011): the loss, and the two ratios its gradient is made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def loss(x: Tensor, y: Tensor, beta: float) -> Tensor:
+    """`d_beta(x, y)` for `y > 0`; `0 log 0 = 0`; beta = 2 is `(x - y)^2`, twice the usual, as "frobenius"."""
+    if beta == 2:
+        return (x - y).square()
+    if beta == 1:
+        return torch.special.xlogy(x, x / y) - x + y
+    if beta == 0:
+        return x / y - (x / y).log() - 1
+    return (x.pow(beta) + (beta - 1) * y.pow(beta) - beta * x * y.pow(beta - 1)) / (beta * (beta - 1))
+
+
+def ratios(x: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor | None]:
+    """`x y^(beta-2)` and `y^(beta-1)` for `y > 0`; for beta = 1 the second is 1 everywhere and left out."""
+    if beta == 2:
+        return x.expand_as(y), y
+    if beta == 1:
+        return x / y, None
+    if beta == 0:
+        inverse = y.reciprocal()
+        return x * inverse * inverse, inverse
+    push = y.pow(beta - 1)
+    return x * (push / y), push
+
+
+def powers(beta: float) -> tuple[float, float]:
+    """Lowest and highest power of a factor in the majoriser of `d_beta`; 0 stands for the logarithm.
+
+    The multiplicative rule minimises it in closed form with exponent 1 / (highest - lowest) (Yang and Oja 2011), which
+    is 1 / (2 - beta) below 1, 1 in [1, 2], 1 / (beta - 1) above 2 (Fevotte and Idier 2011).
+    """
+    return min(beta - 1, 1.0), max(beta, 1.0)

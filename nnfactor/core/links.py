@@ -1,0 +1,234 @@
+"""Weighted undirected graphs over the rows of a factor, sparse on every device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .memo import Memo
+from .sparse import CSR, from_torch_sparse
+
+
+class Links:
+    """An undirected graph with weights >= 0 and without self loops: `S` of the papers, `L = D - S`.
+
+    Parameters
+    ----------
+    adjacency : scipy sparse matrix, array or tensor, (n, n), or None
+        Symmetric, nonnegative, finite. The diagonal is dropped.
+    cliques : integer array (n,) or None
+        Samples of one class (-1: of none) that are all linked to each other with `clique_weight`. They are kept as
+        class sums and cost O(n), never n_c^2 links.
+    clique_weight : float
+
+    Notes
+    -----
+    The scipy matrix stays on the host as the master copy; each device and dtype gets its own CSR when first used.
+    `links @ F` is `S F` for a factor `(..., n, k)`, `links.degree(F)` the column `D 1`, and `links.energy(F)` is
+    `f_j' L f_j` for every column, summed edge by edge (`v'Dv - v'Sv` would cancel).
+    """
+
+    def __init__(self, adjacency: Any = None, cliques: Any = None, clique_weight: float = 1.0) -> None:
+        if adjacency is None and cliques is None:
+            raise ValueError("Links needs an adjacency, cliques, or both; both are None")
+        n = len(cliques) if adjacency is None else adjacency.shape[0]
+        self.adjacency = _canonical(sp.csr_array((n, n)) if adjacency is None else adjacency)
+        self.cliques = None if cliques is None else np.asarray(cliques, dtype=np.int64)
+        if self.cliques is not None and self.cliques.shape != (n,):
+            raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {n} nodes")
+        self.clique_weight = float(clique_weight)
+        self._there: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
+        self._memo = Memo()
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of samples, linked or not."""
+        return int(self.adjacency.shape[0])
+
+    @property
+    def n_links(self) -> int:
+        """Number of undirected links with a positive weight, those of the cliques counted."""
+        within = 0
+        if self.cliques is not None:
+            sizes = np.bincount(self.cliques[self.cliques >= 0])
+            within = int((sizes * (sizes - 1) // 2).sum())
+        return self.adjacency.nnz // 2 + within
+
+    def on(self, F: Tensor) -> _OnDevice:
+        """The graph on the device and in the dtype of `F`."""
+        key = (F.device, F.dtype)
+        if key not in self._there:
+            self._there[key] = _OnDevice(self, F.device, F.dtype)
+        return self._there[key]
+
+    def degree(self, F: Tensor) -> Tensor:
+        """Sum of the weights at every node, `(n, 1)`, on the device and in the dtype of `F`."""
+        return self.on(F).degree
+
+    def product(self, rows: Tensor) -> Tensor:
+        """`S @ rows` for a plain row-major matrix `(n, c)`."""
+        return self.on(rows).product(rows)
+
+    def __matmul__(self, F: Tensor) -> Tensor:
+        return from_rows(self.product(to_rows(F)), F)
+
+    def energy(self, F: Tensor) -> Tensor:
+        """`f' L f` for every column of `F`, `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
+        return self._memo("energy", (F,), lambda: self.on(F).energy(to_rows(F)).view(*F.shape[:-2], 1, F.shape[-1]))
+
+    def toarray(self) -> np.ndarray:
+        """The dense adjacency (for small graphs and tests)."""
+        S = self.adjacency.toarray()
+        if self.cliques is not None:
+            same = (self.cliques[:, None] == self.cliques) & (self.cliques >= 0)
+            np.fill_diagonal(same, False)
+            S = S + self.clique_weight * same
+        return S
+
+    def __repr__(self) -> str:
+        return f"Links({self.n_nodes} nodes, {self.n_links} links)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _there={}, _memo=Memo())
+
+
+def as_links(graph: Any, name: str = "links") -> Links:
+    """Links from Links, a scipy sparse matrix, an array or a tensor; errors name the argument `name`."""
+    if isinstance(graph, Links):
+        return graph
+    try:
+        return Links(graph)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+def to_rows(F: Tensor) -> Tensor:
+    """A factor `(..., n, k)` as one row-major matrix `(n, B k)`: every column of every problem is alike to a graph."""
+    return F.movedim(-2, 0).reshape(F.shape[-2], -1)
+
+
+def from_rows(rows: Tensor, like: Tensor) -> Tensor:
+    """Back from `to_rows`: `(n, B k)` to the shape of `like`, component-major."""
+    return rows.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
+
+
+@dataclass(eq=False)
+class _OnDevice:
+    """One graph on one device: adjacency, incidence and class sums as CSR, built when first used."""
+
+    links: Links
+    device: torch.device
+    dtype: torch.dtype
+
+    @cached_property
+    def adjacency(self) -> CSR | None:
+        return self._csr(self.links.adjacency) if self.links.adjacency.nnz else None
+
+    @cached_property
+    def incidence(self) -> list[CSR]:
+        """Links as rows (+sqrt w, -sqrt w), in pieces of at most n rows so that no product outgrows a factor."""
+        upper = sp.triu(self.links.adjacency, k=1).tocoo()
+        n, w = self.links.n_nodes, np.sqrt(upper.data.astype(np.float64))
+        pieces = []
+        for a in range(0, upper.nnz, n):
+            i, j, r = upper.row[a : a + n], upper.col[a : a + n], w[a : a + n]
+            rows = np.tile(np.arange(len(r)), 2)
+            values, ends = np.concatenate([r, -r]), np.concatenate([i, j])
+            pieces.append(self._csr(sp.csr_array((values, (rows, ends)), shape=(len(r), n))))
+        return pieces
+
+    @cached_property
+    def members(self) -> Tensor:
+        """(n, 1): 1 where the sample belongs to a clique."""
+        return self._tensor(self.links.cliques >= 0)[:, None]
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """(n, 1): the size of the sample's clique, 1 outside."""
+        c = self.links.cliques
+        return self._tensor(np.where(c >= 0, np.bincount(c[c >= 0], minlength=1)[np.maximum(c, 0)], 1))[:, None]
+
+    @cached_property
+    def indicator(self) -> CSR:
+        """(classes, n) one-hot rows of the cliques."""
+        c = self.links.cliques
+        inside = np.flatnonzero(c >= 0)
+        shape = (int(c.max(initial=0)) + 1, len(c))
+        return self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
+
+    @cached_property
+    def classes(self) -> Tensor:
+        return torch.from_numpy(np.maximum(self.links.cliques, 0)).to(self.device)
+
+    @cached_property
+    def degree(self) -> Tensor:
+        degree = self._tensor(np.asarray(self.links.adjacency.sum(axis=1)).ravel())[:, None]
+        if self.links.cliques is None:
+            return degree
+        return degree + self.links.clique_weight * self.members * (self.sizes - 1)
+
+    def product(self, rows: Tensor) -> Tensor:
+        out = torch.zeros_like(rows) if self.adjacency is None else self.adjacency.product(rows)
+        if self.links.cliques is None:
+            return out
+        return out + self.links.clique_weight * self.members * (self._class_sums(rows) - rows)
+
+    def energy(self, rows: Tensor) -> Tensor:
+        total = rows.new_zeros(rows.shape[1])
+        for piece in self.incidence:
+            total = total + piece.product(rows).square().sum(0)
+        if self.links.cliques is None:
+            return total
+        centred = rows - self._class_sums(rows) / self.sizes
+        return total + self.links.clique_weight * (self.members * self.sizes * centred.square()).sum(0)
+
+    def _class_sums(self, rows: Tensor) -> Tensor:
+        return self.indicator.product(rows).index_select(0, self.classes)
+
+    def _csr(self, matrix: sp.csr_array) -> CSR:
+        return CSR.from_scipy(matrix, self.device, self.dtype)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(self.device, self.dtype)
+
+
+def _canonical(adjacency: Any) -> sp.csr_array:
+    """A private symmetric float64 CSR without diagonal, or a ValueError that says what is wrong."""
+    if isinstance(adjacency, Tensor):
+        host = adjacency.detach()
+        adjacency = from_torch_sparse(host) if host.layout != torch.strided else host.cpu().numpy()
+    if not sp.issparse(adjacency):
+        adjacency = np.asarray(adjacency)
+    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
+        raise ValueError(f"an adjacency must be square, got shape {tuple(adjacency.shape)}")
+    if adjacency.dtype.kind not in "fiub":
+        raise ValueError(f"an adjacency must hold real numbers, got dtype {adjacency.dtype}")
+    S = sp.csr_array(adjacency, dtype=np.float64, copy=True)
+    S.sum_duplicates()
+    S.setdiag(0)
+    bad = int((~np.isfinite(S.data)).sum())
+    if bad:
+        raise ValueError(f"{bad} weights of the adjacency are NaN or infinite")
+    negative = int((S.data < 0).sum())
+    if negative:
+        raise ValueError(f"{negative} weights of the adjacency are negative; a graph Laplacian needs weights >= 0")
+    S.eliminate_zeros()
+    skew = abs(S - S.T)
+    if skew.nnz and skew.max() > 1e-12 * S.max():
+        i, j = (int(v[0]) for v in (skew > 1e-12 * S.max()).nonzero())
+        raise ValueError(
+            f"the adjacency is not symmetric: entry ({i}, {j}) is {S[i, j]:g}, ({j}, {i}) is {S[j, i]:g}; "
+            "use (S + S.T) / 2 or S.maximum(S.T)"
+        )
+    S = S.maximum(S.T).tocsr() if skew.nnz else S
+    S.indices, S.indptr = S.indices.astype(np.int32, copy=False), S.indptr.astype(np.int32, copy=False)
+    return S

@@ -1,0 +1,47 @@
+"""Remembering a product for as long as its inputs are the very same tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class Memo:
+    """One kept value per key, handed out again while its inputs have not changed.
+
+    "Not changed" means identity and version: the same tensor objects, not written to since. The memo holds its
+    inputs, so an address can never be reused behind its back. Tensors that record gradients (and inference tensors,
+    which carry no version) are never remembered.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[tuple[Tensor, ...], tuple[int, ...], Any]] = {}
+
+    def __call__(self, key: Hashable, inputs: Iterable[Tensor], make: Callable[[], Any]) -> Any:
+        inputs = tuple(inputs)
+        if any(t.requires_grad or t.is_inference() for t in inputs):
+            return make()
+        versions = tuple(t._version for t in inputs)
+        seen = self._kept.get(key)
+        if seen is None or not _same(seen[0], inputs) or seen[1] != versions:
+            value = make()
+            if isinstance(value, Tensor) and value.requires_grad:
+                return value
+            seen = self._kept[key] = (inputs, versions, value)
+        return seen[2]
+
+    def clear(self) -> None:
+        """Forget everything (and release what it held)."""
+        self._kept.clear()
+
+
+def _same(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:
+    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+
+
+def tiny(dtype: torch.dtype) -> float:
+    """The smallest normal number of `dtype`: a floor that no data above it can feel."""
+    return torch.finfo(dtype).tiny

@@ -1,0 +1,117 @@
+"""Batched tensor algebra for CP models, equal to TensorLy's where TensorLy has the same function.
+
+A factor is `(..., rows, k)`; leading dimensions are a batch of independent problems. Factors are best stored
+component-major, `(..., k, rows)` in memory and seen through `.mT`, and everything here keeps that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import prod
+
+import torch
+from torch import Tensor
+
+from .memo import tiny
+
+
+def unfold(X: Tensor, mode: int, order: int | None = None) -> Tensor:
+    """Mode-`mode` unfolding `(..., d_mode, product of the other d)`, the other modes in their order.
+
+    `order` is the number of trailing dimensions that belong to the tensor (default: all of them); the dimensions
+    before are a batch. TensorLy's `unfold` for one tensor.
+
+    >>> unfold(torch.arange(6).reshape(1, 2, 3), 2).tolist()
+    [[0, 3], [1, 4], [2, 5]]
+    """
+    order = X.dim() if order is None else order
+    batch = X.shape[: X.dim() - order]
+    return X.movedim(len(batch) + mode, len(batch)).reshape(*batch, X.shape[len(batch) + mode], -1)
+
+
+def fold(M: Tensor, mode: int, shape: Sequence[int]) -> Tensor:
+    """The inverse of `unfold`: `(..., d_mode, rest)` back to `(..., *shape)`."""
+    batch = M.shape[:-2]
+    others = [d for b, d in enumerate(shape) if b != mode]
+    return M.reshape(*batch, shape[mode], *others).movedim(len(batch), len(batch) + mode)
+
+
+def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
+    """Column-wise Kronecker product `(..., product of rows, k)`; the first factor's index runs slowest."""
+    return reduce(lambda a, b: (a.mT.unsqueeze(-1) * b.mT.unsqueeze(-2)).flatten(-2).mT, factors)
+
+
+def mttkrp(X: Tensor, factors: Sequence[Tensor], mode: int) -> Tensor:
+    """Unfolded tensor times Khatri-Rao of all factors but one: `(..., d_mode, k)`.
+
+    `X` is one tensor of `len(factors)` dimensions, or a batch of them with the factors' batch dimensions in front.
+    This is the plain form for any caller; the solvers use the two-group form of `core.data.Dense`.
+    """
+    others = [F for b, F in enumerate(factors) if b != mode]
+    return unfold(X, mode, len(factors)) @ khatri_rao(others) if others else X.unsqueeze(-1)
+
+
+def reconstruct(factors: Sequence[Tensor], weights: Tensor | None = None) -> Tensor:
+    """The tensor `(..., d_1, ..., d_r)` that CP factors stand for; `weights` is `(..., k)` or absent.
+
+    >>> a, b = torch.tensor([[1.], [2.]]), torch.tensor([[3.], [4.]])
+    >>> reconstruct([a, b]).tolist()
+    [[3.0, 4.0], [6.0, 8.0]]
+    """
+    first = factors[0] if weights is None else factors[0] * weights.unsqueeze(-2)
+    if len(factors) == 1:
+        return first.sum(-1)
+    cut = even_cut([F.shape[-2] for F in factors])
+    left, right = khatri_rao([first, *factors[1:cut]]), khatri_rao(factors[cut:])
+    return (left @ right.mT).reshape(*first.shape[:-2], *(F.shape[-2] for F in factors))
+
+
+def even_cut(shape: Sequence[int]) -> int:
+    """Where to cut a list of dimensions in two so that the larger product is as small as possible."""
+    return min(range(1, len(shape)), key=lambda s: max(prod(shape[:s]), prod(shape[s:])))
+
+
+def gram(F: Tensor) -> Tensor:
+    """`F'F`, `(..., k, k)`."""
+    return F.mT @ F
+
+
+def column_norms(F: Tensor) -> Tensor:
+    """Euclidean norm of every column, `(..., 1, k)`, safe from overflow and underflow of the squares."""
+    peak = F.abs().amax(-2, keepdim=True)
+    return peak * divide(F, peak).square().sum(-2, keepdim=True).sqrt()
+
+
+def divide(a: Tensor, b: Tensor) -> Tensor:
+    """`a / b` for `b >= 0`, and 0 where `b` is 0."""
+    return torch.where(b > 0, a / torch.where(b > 0, b, 1), 0)
+
+
+def unit_columns(factors: Sequence[Tensor]) -> list[Tensor]:
+    """Columns of all factors but the first at length one, their norms moved into the first; the product is unchanged.
+
+    A zero column stays zero; a component with one keeps the first factor's column as it is.
+    """
+    norms = [column_norms(F) for F in factors[1:]]
+    total = reduce(torch.mul, norms)
+    return [factors[0] * torch.where(total > 0, total, 1), *map(divide, factors[1:], norms)]
+
+
+def component_major(F: Tensor) -> Tensor:
+    """The same factor, stored `(..., k, rows)` contiguous and seen through `.mT`."""
+    return F.mT.contiguous().mT
+
+
+def wide(X: Tensor, F: Tensor) -> Tensor:
+    """`X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows, component-major."""
+    if F.dim() == 2:
+        return (F.mT @ X.mT).mT
+    *batch, rows, k = F.shape
+    return (F.mT.reshape(-1, rows) @ X.mT).view(*batch, k, -1).mT
+
+
+def safe_ratio(down: Tensor, up: Tensor) -> Tensor:
+    """`down / up` with 0/0 = 1 and no infinity, without a comparison (those cost several divisions on CPU)."""
+    floor = tiny(down.dtype)
+    return (down + floor).div_(up + floor).clamp_(max=1 / floor)

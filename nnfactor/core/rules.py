@@ -1,0 +1,222 @@
+"""How a factor improves on the block that it sees: plain functions `(F, block, ...) -> F`.
+
+Every rule takes factors `(..., n, k)` with any leading batch dimensions, never writes into its arguments, and (but for
+`m_matrix` with a tolerance) never reads the host. All are monotone: none raises the block's function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from .block import Block, Quad
+from .links import Links, from_rows, to_rows
+from .memo import tiny
+from .ops import component_major, divide, safe_ratio
+
+SLAB = 32  # columns of a factor that HALS works on between two matrix products
+
+
+class Rule(Protocol):
+    """One improvement of one factor."""
+
+    def __call__(self, F: Tensor, block: Block) -> Tensor:
+        """The next factor."""
+
+
+def multiplicative(F: Tensor, block: Block, power: float | None = None) -> Tensor:
+    """`F * (down / up) ** power`; 0/0 counts as 1, zeros stay zeros.
+
+    `power=None` takes the block's own exponent, for which the rule is proved never to raise the objective
+    (equations.md section 0; Lee and Seung 2001, Fevotte and Idier 2011, Yang and Oja 2011).
+    """
+    power = block.power if power is None else power
+    ratio = safe_ratio(block.down(F), block.up(F))
+    return (ratio if power == 1 else ratio.pow_(power)).mul_(F)
+
+
+def m_matrix(
+    F: Tensor, block: Block, cg: int = 8, sweeps: int = 1, tol: float | None = None, max_cg: int = 10_000
+) -> Tensor:
+    """Graph links exact, everything else majorised by `diag(up / F)` (Yang et al. 2008; paper 002's rival).
+
+    For every column the minimiser of the majoriser solves `(diag(up / F) - links) x = pull`, an M-matrix. With
+    s = sqrt(F / up) and x = s w it becomes `(1 - s links s) w = s pull`: unit diagonal, and zero entries need no case.
+    All columns of all problems are solved at once, warm-started at F.
+
+    Parameters
+    ----------
+    cg : int
+        Conjugate gradient steps. After them negative entries are clamped, which never raises the majoriser.
+    sweeps : int
+        Jacobi sweeps after that. At least one after CG: it keeps clamped entries alive. **`cg=0, sweeps=1` is exactly
+        `multiplicative`**: the two rivals are one function with a number.
+    tol : float, optional
+        For reference solutions: CG to this relative residual in every column instead of `cg` steps (reads the host).
+    """
+    _needs_quadratic(block, "m_matrix")
+    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Links) and not q.mixes_columns]
+    if not coupled:
+        return multiplicative(F, block)
+    up, x = to_rows(block.up(F)), to_rows(F)
+    pull = to_rows(block.without(coupled).down(F).expand_as(F))
+    links = _links_on_rows(coupled, F)
+    t = divide(x, up)
+    y = _conjugate_gradients(x, up, t.sqrt(), pull, links, cg, tol, max_cg) if cg or tol is not None else x
+    for _ in range(sweeps):
+        y = t * (pull + links(y))
+    return from_rows(torch.where(up > 0, y, x), F)
+
+
+def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
+    """Exact minimisation over one column after the other (Cichocki and Phan 2009), `sweeps` times for one pull.
+
+    The Gram may have any sign. Graphs couple rows but never columns: with D - S <= 2 D each column still has a closed
+    form, from one sparse product per sweep. The floor is exactly 0; a column whose curvature is 0 stays as it is.
+    """
+    _needs_quadratic(block, "hals")
+    mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
+    rest = [q for q in block.quads if q not in mixing]
+    if any(q.mixes_columns for q in rest):
+        raise ValueError("hals cannot take a quad with both row weights and a Gram matrix; use 'multiplicative'")
+    G = sum((q.sign * q.cols for q in mixing[1:]), mixing[0].sign * mixing[0].cols) if mixing else F.new_zeros(1, 1)
+    G = G.expand(*F.shape[:-2], F.shape[-1], F.shape[-1])
+    curvature = _curvature(G, rest, F)
+    inverse = divide(torch.ones_like(curvature), curvature)
+    for _ in range(sweeps):
+        F = _hals_sweep(F, _linear(block, rest, F), G, inverse)
+    return F
+
+
+def projected(F: Tensor, block: Block, steps: int = 5) -> Tensor:
+    """Accelerated projected gradient (Beck and Teboulle 2009; Guan et al. 2012): an option and a reference.
+
+    The step is one over a row-sum bound of the curvature, per column. A problem whose accelerated steps would raise
+    its objective takes the first plain step instead, so that the rule is monotone.
+    """
+    _needs_quadratic(block, "projected")
+    step = divide(torch.ones_like(F[..., :1, :]), _lipschitz(block, F))
+    gradient = block.half_gradient(F)
+    first = x = (F - step * gradient).clamp_(min=0)
+    y, t = x, 1.0
+    for _ in range(steps - 1):
+        new = (y - step * block.half_gradient(y)).clamp_(min=0)
+        t, before = (1 + (1 + 4 * t * t) ** 0.5) / 2, t
+        y, x = new + ((before - 1) / t) * (new - x), new
+    rise = ((x - F) * (gradient + block.half_gradient(x))).sum((-2, -1), keepdim=True, dtype=torch.float64)
+    return component_major(torch.where(rise <= 0, x, first))
+
+
+def composed(*rules: Rule) -> Rule:
+    """Rules in turn on the same block: no new data product. `composed(m_matrix, hals)` suits graph models best."""
+
+    def both(F: Tensor, block: Block) -> Tensor:
+        for rule in rules:
+            F = rule(F, block)
+        return F
+
+    return both
+
+
+def _needs_quadratic(block: Block, rule: str) -> None:
+    if not block.quadratic:
+        raise ValueError(
+            f"solver {rule!r} needs a quadratic objective; for beta-divergences (loss='kullback-leibler' or a number) "
+            "only solver='multiplicative' works"
+        )
+
+
+def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Tensor]:
+    """`sum_q links_q z cols_q` for row-major z `(n, B k)`."""
+    weighted = [(q.rows, q.cols.expand(*F.shape[:-2], 1, F.shape[-1]).reshape(1, -1)) for q in coupled]
+
+    def apply(z: Tensor) -> Tensor:
+        total = None
+        for links, c in weighted:
+            part = links.product(z).mul_(c)
+            total = part if total is None else total.add_(part)
+        return total
+
+    return apply
+
+
+def _conjugate_gradients(
+    x: Tensor, up: Tensor, s: Tensor, pull: Tensor, links: Callable, cg: int, tol: float | None, max_cg: int
+) -> Tensor:
+    """CG on `(1 - s links s) w = s pull` from w = x / s, every column by itself; returns `s w` clamped at 0.
+
+    A column whose residual or curvature has vanished takes steps of length 0. The curvature of a singular system (a
+    component of the graph that the data do not see) can round to less: it counts as vanished too.
+    """
+    w = (x * up).sqrt()
+    b = s * pull
+    r = b + s * links(x) - w
+    p, rr = r, r.square().sum(0)
+    enough = None if tol is None else tol**2 * b.square().sum(0)
+    floor = torch.finfo(x.dtype).eps
+    for i in range(cg if tol is None else max_cg):
+        if enough is not None and i % 5 == 0 and bool((rr <= enough).all()):
+            break
+        Ap = p - s * links(s * p)
+        curvature = (p * Ap).sum(0)
+        curvature = torch.where(curvature > floor * p.square().sum(0), curvature, 0)
+        a = divide(rr, curvature)
+        w, r = torch.addcmul(w, a, p), torch.addcmul(r, a, Ap, value=-1)
+        new = r.square().sum(0)
+        p, rr = torch.addcmul(r, divide(new, rr), p), new
+    return (s * w).clamp_(min=0)
+
+
+def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
+    """`pull - push - sum sign rows F cols` over the quads that do not mix columns, fresh and component-major."""
+    total = torch.zeros_like(F) if block.pull is None else block.pull.expand_as(F)
+    total = total if block.push is None else total - block.push
+    for q in separable:
+        total = total - q.sign * q(F)
+    return component_major(total)
+
+
+def _curvature(G: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
+    """An upper bound of the second derivative, `(..., 1 or n, k)`: Gram diagonal, row weights, 2 D of graphs."""
+    total = G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+    for q in separable:
+        sign = 1 if q.couples_rows else q.sign
+        total = total + sign * q.row_sums(F) * q.cols
+    return total
+
+
+def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, inverse: Tensor) -> Tensor:
+    """One pass over the columns, in slabs: one matrix product for a slab, then one small vector product per column.
+
+    Inside a slab a column reads the slab alone; what the other slabs contribute does not change meanwhile.
+    """
+    *batch, n, k = F.shape
+    new = F.mT.clone(memory_format=torch.contiguous_format).view(-1, k, n)  # (B, k, n); never F itself
+    M, G, d = linear.mT.reshape(-1, k, n), G.reshape(-1, k, k), inverse.mT.reshape(-1, k, inverse.shape[-2])
+    for a in range(0, k, SLAB):
+        slab = slice(a, min(a + SLAB, k))
+        rest = M[:, slab] if k <= SLAB else _minus(M[:, slab], _off_slab(G, slab), new)
+        inside = new[:, slab]
+        for j in range(a, slab.stop):
+            gradient = _minus(rest[:, j - a : j - a + 1], G[:, j : j + 1, slab], inside)
+            inside[:, j - a : j - a + 1].addcmul_(gradient, d[:, j : j + 1]).clamp_(min=0)
+    return new.view(*batch, k, n).mT
+
+
+def _off_slab(G: Tensor, slab: slice) -> Tensor:
+    """The slab's rows of G, zero inside the slab."""
+    G = G[:, slab].clone()
+    G[:, :, slab] = 0
+    return G
+
+
+def _minus(M: Tensor, G: Tensor, F: Tensor) -> Tensor:
+    """`M - G F` for (B, a, n), (B, a, k), (B, k, n): the cheapest call for the shape."""
+    if len(M) > 1:
+        return torch.baddbmm(M, G, F, alpha=-1)
+    if M.shape[1] == 1:
+        return torch.addmv(M[0, 0], F[0].mT, G[0, 0], alpha=-1)[None, None]
+    return torch.addmm(M[0], G[0], F[0], alpha=-1)[None]

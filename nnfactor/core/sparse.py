@@ -1,0 +1,89 @@
+"""Compressed sparse rows on a device: one product, with a gradient and with a shape for fake tensors."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class CSR:
+    """A sparse matrix `(n, m)` whose three arrays live on one device.
+
+    `csr.product(rows)` is the product with a plain matrix `(m, c)`; `csr.with_values(v)` the same pattern with other
+    values. Built from scipy so that indices are known to be valid; they are 32-bit wherever they fit.
+    """
+
+    crow: Tensor
+    col: Tensor
+    values: Tensor
+    shape: tuple[int, int]
+    matrix: Tensor | None = None
+
+    @classmethod
+    def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> CSR:
+        """Copy a canonical scipy CSR to a device, in the given dtype."""
+        index = np.int32 if max(S.nnz, *S.shape) < 2**31 else np.int64
+        crow, col = (torch.from_numpy(a.astype(index, copy=False)).to(device) for a in (S.indptr, S.indices))
+        values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
+        return cls(crow, col, values, tuple(S.shape), _assemble(crow, col, values, S.shape[1]))
+
+    def with_values(self, values: Tensor) -> CSR:
+        """The same pattern with other stored values `(nnz,)`."""
+        return replace(self, values=values, matrix=None)
+
+    def product(self, rows: Tensor) -> Tensor:
+        """`matrix @ rows`, row-major."""
+        if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
+            known = self.matrix
+            return (_assemble(self.crow, self.col, self.values, self.shape[1]) if known is None else known) @ rows
+        return _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
+
+
+def _assemble(crow: Tensor, col: Tensor, values: Tensor, columns: int) -> Tensor:
+    with warnings.catch_warnings():  # "sparse CSR is in beta", once per process
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(crow, col, values, (crow.numel() - 1, columns), check_invariants=False)
+
+
+@torch.library.custom_op("nnfactor::csr_matmul", mutates_args=())
+def _csr_matmul(crow: Tensor, col: Tensor, values: Tensor, columns: int, dense: Tensor) -> Tensor:
+    return _assemble(crow, col, values, columns) @ dense
+
+
+@_csr_matmul.register_fake
+def _(crow: Tensor, col: Tensor, values: Tensor, columns: int, dense: Tensor) -> Tensor:
+    return dense.new_empty(crow.numel() - 1, dense.shape[1])
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    crow, col, values, columns, dense = inputs
+    ctx.save_for_backward(crow, col, values, dense)
+    ctx.columns = columns
+
+
+def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    crow, col, values, dense = ctx.saved_tensors
+    rows = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
+    to_dense = dense.new_zeros(ctx.columns, grad.shape[1])
+    to_dense.index_add_(0, col.long(), values[:, None] * grad[rows])
+    to_values = (grad[rows] * dense[col.long()]).sum(1)
+    return None, None, to_values, None, to_dense
+
+
+_csr_matmul.register_autograd(_backward, setup_context=_save)
+
+
+def from_torch_sparse(X: Tensor) -> sp.csr_array:
+    """A scipy CSR from a torch sparse tensor (COO, CSR or CSC)."""
+    if X.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+        raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
+    X = X.detach().cpu()
+    X = X.coalesce() if X.layout == torch.sparse_coo else X.to_sparse_coo().coalesce()
+    return sp.csr_array((X.values().numpy(), tuple(X.indices().numpy())), shape=tuple(X.shape))

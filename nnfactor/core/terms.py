@@ -1,0 +1,291 @@
+"""The terms a model is a list of.
+
+A term names the factors it `touches`, yields the `block(factors, name)` that one of them sees, and has a
+`value(factors)` for every problem of the batch. `factors` maps names to tensors `(..., rows, k)`; it may also hold
+numbers that differ between the problems of a batch, `(...)`-shaped, which a term names as its `weight`.
+No objective carries a factor 1/2; a block's `up - down` is half the gradient of the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from . import divergence
+from .block import Block, Quad
+from .data import Data, as_data
+from .links import Links, as_links
+from .ops import gram
+
+Factors = Mapping[str, Tensor]
+Weight = float | Tensor | str
+
+
+class Term(Protocol):
+    """What a model is made of."""
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """Names of the factors that the term depends on."""
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """The coefficients that factor `name` sees while the others are fixed."""
+
+    def value(self, factors: Factors) -> Tensor:
+        """The term's value for every problem, float64 where sums could cancel."""
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order.
+
+    Parameters
+    ----------
+    data : Data, array, tensor or scipy sparse matrix
+    modes : sequence of str
+        Names of the factors in the order of the data's modes, samples first: `("V", "U1")` for a matrix.
+    """
+
+    data: Data
+    modes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _read(self)
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """All modes."""
+        return self.modes
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """Pull `MTTKRP`, one Gram: the Hadamard product of the other factors' Grams."""
+        Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
+        grams = [self._gram(factors, m) for m in self.modes if m != name]
+        return Block(quads=(Quad(reduce(torch.mul, grams)),), pull=self.data.mttkrp(Fs, at))
+
+    def value(self, factors: Factors) -> Tensor:
+        """`||X||^2 - 2 <X, Y> + ||Y||^2`, nearly free after a sweep: its products are remembered.
+
+        Exact to rounding of `||X||^2`; `data.residual_sq` sums the residual itself.
+        """
+        first = factors[self.modes[0]]
+        pull = self.data.mttkrp([factors[m] for m in self.modes], 0)
+        cross = (pull * first).sum((-2, -1), dtype=torch.float64)
+        square = reduce(torch.mul, (self._gram(factors, m) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
+        return self.data.sqnorm() - 2 * cross + square
+
+    def _gram(self, factors: Factors, mode: str) -> Tensor:
+        return self.data.memo(("gram", mode), (factors[mode],), lambda: gram(factors[mode]))
+
+
+@dataclass(frozen=True, eq=False)
+class BetaFit:
+    """`sum d_beta(X, [[V, U1, ...]])`; beta = 1 is Kullback-Leibler, 0 Itakura-Saito, 2 the squared Frobenius norm.
+
+    Not quadratic: only the multiplicative rule takes it. Data and modes as for `Fit`; sparse data are matrices.
+    Zeros of the model are clamped to 1e-32 (float64) of the data's maximum.
+
+    Raises
+    ------
+    ValueError
+        beta <= 0 and a zero in the data: the divergence is infinite there.
+    """
+
+    data: Data
+    modes: tuple[str, ...]
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _read(self)
+        if self.beta <= 0 and self.data.smallest() <= 0:
+            raise ValueError(
+                f"beta = {self.beta:g} needs data without zeros (the divergence is infinite there); "
+                "use beta > 0 or add a small positive number to the data"
+            )
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """All modes."""
+        return self.modes
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """The two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
+        Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
+        pull, push = self.data.ratio_products(Fs, at, self.beta)
+        half = 1.0 if self.beta == 2 else 0.5
+        return Block(pull=half * pull, push=half * push, quadratic=False, powers=divergence.powers(self.beta))
+
+    def value(self, factors: Factors) -> Tensor:
+        """The divergence, summed over all entries in float64."""
+        return self.data.divergence([factors[m] for m in self.modes], self.beta)
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """`weight sum_j c_j prod_b ||u^b_j||^2 v_j' L v_j` over factor `on`, `L` the Laplacian of `links`.
+
+    Parameters
+    ----------
+    links : Links, scipy sparse matrix or array (n, n)
+    on : str
+        The factor whose rows are the nodes.
+    gauge : sequence of str
+        Factors whose column norms enter, which makes the penalty blind to rescaling columns between `on` and them
+        (papers 000 and 002, Eq. 9). Empty: the plain `tr(V' L V)`.
+    weight : float, Tensor or str
+        A number, one number per problem, or the name of an entry of the state that holds them.
+    columns : Tensor (k,) or None
+        Weights of the columns; a boolean mask says which ones the graph acts on. Default: all.
+    split : {"exact", "paper"}
+        What a gauge factor sees. `v_j' L v_j >= 0` is one number ("exact"); the papers' Eqs. 25 and 15 split it into
+        `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
+    """
+
+    links: Links
+    on: str
+    gauge: tuple[str, ...] = ()
+    weight: Weight = 1.0
+    columns: Tensor | None = None
+    split: str = "exact"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "links", as_links(self.links))
+        object.__setattr__(self, "gauge", tuple(self.gauge))
+        if self.split not in ("exact", "paper"):
+            raise ValueError(f"split must be 'exact' or 'paper', got {self.split!r}")
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """The factor and its gauge."""
+        return (self.on, *self.gauge)
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """On `on`: `+ D` and `- S` with one weight per column. On a gauge factor: weights of its columns."""
+        V = factors[self.on]
+        c = self._scale(factors, skip=name)
+        if name == self.on:
+            return Block(quads=(Quad(c, self.links.degree(V)), Quad(c, self.links, -1)))
+        if self.split == "exact":
+            return Block(quads=(Quad(c * self.links.energy(V)),))
+        own, neighbours = ((V * Z).sum(-2, keepdim=True) for Z in (self.links.degree(V) * V, self.links @ V))
+        return Block(quads=(Quad(c * own), Quad(c * neighbours, sign=-1)))
+
+    def value(self, factors: Factors) -> Tensor:
+        """Summed edge by edge, never as a difference."""
+        return (self._scale(factors) * self.links.energy(factors[self.on])).sum((-2, -1), dtype=torch.float64)
+
+    def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
+        """Weights of the columns `(..., 1, k)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
+        V = factors[self.on]
+        c = per_column(self.weight, factors, V)
+        if self.columns is not None:
+            c = c * self.columns.to(V.device, V.dtype)
+        norms = (factors[b].square().sum(-2, keepdim=True) for b in self.gauge if b != skip)
+        return reduce(torch.mul, norms, c)
+
+
+@dataclass(frozen=True, eq=False)
+class L1:
+    """`weight sum |f|` over the entries of a nonnegative factor: sparsity."""
+
+    on: str
+    weight: Weight = 1.0
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """The one factor."""
+        return (self.on,)
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """A push of half the weight."""
+        return Block(push=per_column(self.weight, factors, factors[name]) / 2, powers=(1.0, 1.0))
+
+    def value(self, factors: Factors) -> Tensor:
+        """On the nonnegative orthant |f| = f."""
+        F = factors[self.on]
+        return (per_column(self.weight, factors, F) * F).sum((-2, -1), dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class L2:
+    """`weight ||F||^2`: ridge."""
+
+    on: str
+    weight: Weight = 1.0
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """The one factor."""
+        return (self.on,)
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """The weight on the Gram's diagonal."""
+        return Block(quads=(Quad(per_column(self.weight, factors, factors[name])),))
+
+    def value(self, factors: Factors) -> Tensor:
+        """`weight ||F||^2`."""
+        F = factors[self.on]
+        return (per_column(self.weight, factors, F) * F.square()).sum((-2, -1), dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class L21:
+    """`weight sum_i sqrt(||f_i||^2 + eps)` over the rows of a factor: whole rows go to zero (paper 001).
+
+    Not quadratic, but majorised at the current factor by row weights `1 / (2 sqrt(||f_i||^2 + eps))`, so that every
+    rule takes it and none raises the objective.
+    """
+
+    on: str
+    weight: Weight = 1.0
+    eps: float = 1e-10
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """The one factor."""
+        return (self.on,)
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """Row weights at the current factor."""
+        F = factors[name]
+        return Block(quads=(Quad(per_column(self.weight, factors, F), 0.5 / self._lengths(F)),))
+
+    def value(self, factors: Factors) -> Tensor:
+        """Sum of the smoothed row lengths."""
+        F = factors[self.on]
+        weight = per_column(self.weight, factors, F)[..., :1]
+        return (weight * self._lengths(F)).sum((-2, -1), dtype=torch.float64)
+
+    def _lengths(self, F: Tensor) -> Tensor:
+        return (F.square().sum(-1, keepdim=True) + self.eps).sqrt()
+
+
+def per_column(weight: Weight, factors: Factors, F: Tensor) -> Tensor:
+    """A weight as `(..., 1, k)` for factor `F`: from a number, a tensor `(...)`, or the name of a state entry."""
+    w = factors[weight] if isinstance(weight, str) else weight
+    w = w.to(F.device, F.dtype)[..., None, None] if isinstance(w, Tensor) else w
+    return w * torch.ones_like(F[..., :1, :])
+
+
+def objective(terms: Sequence[Term], factors: Factors) -> Tensor:
+    """The value of a model for every problem, float64."""
+    return reduce(torch.add, (t.value(factors).double() for t in terms))
+
+
+def see(terms: Sequence[Term], factors: Factors, name: str) -> Block:
+    """What factor `name` sees of a model."""
+    return reduce(Block.__add__, (t.block(factors, name) for t in terms if name in t.touches)).merged()
+
+
+def _read(term: Any) -> None:
+    """Data from whatever was given; as many modes as it has dimensions."""
+    data, modes = as_data(term.data, name="data"), tuple(term.modes)
+    if len(modes) != data.order or len(set(modes)) != len(modes):
+        raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")
+    object.__setattr__(term, "data", data)
+    object.__setattr__(term, "modes", modes)
