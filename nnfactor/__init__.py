@@ -1,1 +1,8 @@
-"""x"""
+"""Nonnegative factorization of matrices, tensors and views, with graphs and labels, on CPU and CUDA."""
+
+from . import core, graphs
+from .models import NDTF, NGE, NMF, NTF, MarginalFisher
+
+__version__ = "0.1.0"
+
+__all__ = ["NDTF", "NGE", "NMF", "NTF", "MarginalFisher", "core", "graphs"]

@@ -58,6 +58,14 @@ class Dense:
         """The smallest entry."""
         return float(self.X.min())
 
+    def largest(self) -> float:
+        """The largest entry."""
+        return float(self.X.max())
+
+    def scaled(self, factor: float) -> Dense:
+        """The data times a number (a copy)."""
+        return Dense(self.X * factor, self.cut)
+
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
         return self.memo("sqnorm", (), lambda: sum(_sum64(M.double().square()) for M in self._parts()))
@@ -141,7 +149,7 @@ class Sparse:
         self.turn = torch.from_numpy(turned.data.astype(np.int64)).to(device)  # CSR order -> order of the transpose
         turned.data = X.data[turned.data]
         self.columns = CSR.from_scipy(turned, device, dtype)
-        self.peak = float(X.data.max(initial=0))
+        self._host = X
 
     @property
     def indices(self) -> tuple[Tensor, Tensor]:
@@ -156,8 +164,15 @@ class Sparse:
 
     def smallest(self) -> float:
         """The smallest entry, stored or not."""
-        full = self.rows.values.numel() == prod(self.shape)
-        return float(self.rows.values.min()) if full else 0.0
+        return float(self._host.data.min()) if self._host.nnz == prod(self.shape) else 0.0
+
+    def largest(self) -> float:
+        """The largest entry."""
+        return float(self._host.data.max(initial=0))
+
+    def scaled(self, factor: float) -> Sparse:
+        """The data times a number (a copy)."""
+        return Sparse(self._host * factor, self.device, self.dtype)
 
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
@@ -212,7 +227,7 @@ class Sparse:
 
     def floor(self) -> float:
         """As for `Dense`."""
-        return self.peak * torch.finfo(self.dtype).eps ** 2
+        return self.largest() * torch.finfo(self.dtype).eps ** 2
 
     def _pattern(self, V: Tensor, U: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Stored entries with their reconstruction `(..., entries)`, in pieces that never hold nnz x k."""
@@ -287,7 +302,9 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
     if not isinstance(X, Tensor):
         X = np.asarray(X)
         if X.dtype.kind not in "fiub":
-            raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
+            raise ValueError(
+                f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)"
+            )
         X = X.astype(_float_type(X.dtype), copy=False)  # native byte order, float32 or float64
         if any(s < 0 for s in X.strides):
             X = X.copy()
@@ -322,7 +339,9 @@ def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str) -> S
         S.sum_duplicates()
     values = torch.from_numpy(np.ascontiguousarray(S.data))
     if len(values) and not (bool(torch.isfinite(values).all()) and float(values.min()) >= 0):
-        raise ValueError(_complaint(values, name, tuple(np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))), S.indices))
+        raise ValueError(
+            _complaint(values, name, tuple(np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))), S.indices)
+        )
     dtype = dtype or (torch.float32 if kind is np.float32 else torch.float64)
     return Sparse(S, torch.device(device or "cpu"), dtype)
 

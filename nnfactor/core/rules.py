@@ -7,6 +7,7 @@ Every rule takes factors `(..., n, k)` with any leading batch dimensions, never 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Protocol
 
 import torch
@@ -14,7 +15,6 @@ from torch import Tensor
 
 from .block import Block, Quad
 from .links import Links, from_rows, to_rows
-from .memo import tiny
 from .ops import component_major, divide, safe_ratio
 
 SLAB = 32  # columns of a factor that HALS works on between two matrix products
@@ -77,14 +77,8 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     The Gram may have any sign. Graphs couple rows but never columns: with D - S <= 2 D each column still has a closed
     form, from one sparse product per sweep. The floor is exactly 0; a column whose curvature is 0 stays as it is.
     """
-    _needs_quadratic(block, "hals")
-    mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
-    rest = [q for q in block.quads if q not in mixing]
-    if any(q.mixes_columns for q in rest):
-        raise ValueError("hals cannot take a quad with both row weights and a Gram matrix; use 'multiplicative'")
-    G = sum((q.sign * q.cols for q in mixing[1:]), mixing[0].sign * mixing[0].cols) if mixing else F.new_zeros(1, 1)
-    G = G.expand(*F.shape[:-2], F.shape[-1], F.shape[-1])
-    curvature = _curvature(G, rest, F)
+    G, rest = _split(block, F, "hals")
+    curvature = _curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     inverse = divide(torch.ones_like(curvature), curvature)
     for _ in range(sweeps):
         F = _hals_sweep(F, _linear(block, rest, F), G, inverse)
@@ -94,11 +88,12 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
 def projected(F: Tensor, block: Block, steps: int = 5) -> Tensor:
     """Accelerated projected gradient (Beck and Teboulle 2009; Guan et al. 2012): an option and a reference.
 
-    The step is one over a row-sum bound of the curvature, per column. A problem whose accelerated steps would raise
+    Steps are one over a row-sum bound of the curvature (Gershgorin), entry by entry where there is a graph. A problem whose accelerated steps would raise
     its objective takes the first plain step instead, so that the rule is monotone.
     """
-    _needs_quadratic(block, "projected")
-    step = divide(torch.ones_like(F[..., :1, :]), _lipschitz(block, F))
+    G, rest = _split(block, F, "projected")
+    bound = _curvature(G.abs().sum(-1, keepdim=True).mT, rest, F)
+    step = divide(torch.ones_like(bound), bound)
     gradient = block.half_gradient(F)
     first = x = (F - step * gradient).clamp_(min=0)
     y, t = x, 1.0
@@ -179,13 +174,24 @@ def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
     return component_major(total)
 
 
-def _curvature(G: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """An upper bound of the second derivative, `(..., 1 or n, k)`: Gram diagonal, row weights, 2 D of graphs."""
-    total = G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+def _split(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
+    """The net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
+    _needs_quadratic(block, rule)
+    mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
+    rest = [q for q in block.quads if q not in mixing]
+    if any(q.mixes_columns for q in rest):
+        raise ValueError(f"{rule} cannot take a quad with both rows and a Gram matrix; use 'multiplicative'")
+    k = F.shape[-1]
+    grams = [q.cols if q.sign > 0 else -q.cols for q in mixing]
+    return (reduce(torch.add, grams) if grams else F.new_zeros(k, k)).expand(*F.shape[:-2], k, k), rest
+
+
+def _curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
+    """An upper bound of the second derivative `(..., 1 or n, k)`: of the Gram, plus row weights and 2 D of graphs."""
     for q in separable:
         sign = 1 if q.couples_rows else q.sign
-        total = total + sign * q.row_sums(F) * q.cols
-    return total
+        columns = columns + sign * q.row_sums(F) * q.cols
+    return columns
 
 
 def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, inverse: Tensor) -> Tensor:

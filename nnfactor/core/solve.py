@@ -123,8 +123,8 @@ def run(
         `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as
         weights are `()` or `(B,)`.
     max_iter, tol, every : int, float, int
-        Every `every` iterations the objective is read, and a problem whose objective fell by less than `tol` times
-        its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
+        Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol`
+        times its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
     record_all : bool
         One history row per iteration instead of one per reading (implied by `tol=0`). The host still reads every
         `every` iterations only.
@@ -152,8 +152,8 @@ def run(
         iteration = 0
         while iteration < max_iter and len(book.running) and not stop:
             stretch = min(every, max_iter - iteration)
-            for state in islice(iterate(sweep, state), stretch):
-                iteration += 1
+            for newest in islice(iterate(sweep, state), stretch):
+                state, iteration = newest, iteration + 1
                 if every_row and iteration % every and iteration < max_iter:
                     book.note(iteration, objective(terms, state["factors"]))
             now = book.read(iteration, objective(terms, state["factors"]))
@@ -161,7 +161,7 @@ def run(
                 print(f"[{name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
             stop = bool(callback and callback(book.progress(state, now)))
             stop = stop or (max_seconds is not None and book.seconds > max_seconds)
-            converged = (before - now < tol * start) & (tol > 0) & (stretch == every)
+            converged = (before - now <= tol * start) & (tol > 0) & (stretch == every)
             stays = np.isfinite(now) & ~converged
             state = book.finish(state, ~stays, now, converged)
             before, start = now[stays], start[stays]

@@ -1,0 +1,322 @@
+"""The surface that all factorizations share: scikit-learn's, with tensors, devices, restarts and histories."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import sklearn
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..core import Fit, Rule, Run, Term, init, run
+from ..core.data import Data
+from ..core.linalg import nnls, pseudo_inverse_coefficients
+from ..core.ops import component_major, gram, reconstruct
+from ..core.terms import BetaFit
+from .reading import Source, choose_device, read
+
+
+@dataclass(frozen=True)
+class Model:
+    """What an estimator is underneath: terms over named factors, and a rule for each, in the order of the updates."""
+
+    terms: Sequence[Term]
+    rules: Mapping[str, Rule]
+
+
+class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the factorizations; a subclass says what its model is in `_model`.
+
+    Sample factor `"V"`, feature factors `"U1"`, `"U2"`, ... in mode order. Parameters are documented where they are
+    declared, in the subclasses.
+    """
+
+    _tensors = False  # whether data of more than two dimensions are taken
+
+    @abstractmethod
+    def _model(self, source: Source, y: Any) -> Model:
+        """Terms and rules for these data; sets what the model learns about its hyper-parameters."""
+
+    def _published(self, factors: list[Tensor]) -> list[Tensor]:
+        """The factors as users see them; a scale-free model normalises here."""
+        return factors
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the factors.
+
+        Parameters
+        ----------
+        X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features), or (n_samples, d_1, ..., d_r)
+            Nonnegative data, samples first. Never changed, never moved to the host.
+        y : array (n_samples,), optional
+            Labels, where the model uses them.
+
+        Raises
+        ------
+        ValueError
+            Bad data or parameters; the message names the argument, what was found and what would work. Nothing is
+            fitted then.
+        """
+        self._check_parameters()
+        source = read(self, X, reset=True, sample_shape=getattr(self, "sample_shape", None), tensors=self._tensors)
+        model = self._model(source, y)
+        names = factor_names(source.data)
+        starts = self._starts(source)
+        factors = starts[0] if self.n_init == 1 else init.stack(starts)
+        result = run(
+            model.terms,
+            model.rules,
+            dict(zip(names, factors, strict=True)),
+            max_iter=self.max_iter,
+            tol=self.tol,
+            callback=self.callback,
+            verbose=self.verbose,
+            name=type(self).__name__,
+        )
+        self._publish(source, model, result)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
+
+        `transform_method="nnls"` minimises the model's own divergence: exact nonnegative least squares for Frobenius.
+        "pinv" is the unconstrained least-squares answer, the papers' features (it can be negative).
+
+        Returns
+        -------
+        array or tensor (n_samples, n_components), in the kind of `X`
+        """
+        check_is_fitted(self)
+        source = read(self, X, reset=False, sample_shape=self._feature_shape, tensors=self._tensors)
+        with torch.no_grad(), torch.autocast(source.data.device.type, enabled=False):
+            bases = [_to(F, source.data) for F in self.factors_]
+            V = self._coefficients(source.data, bases) * source.scale
+        return source.give(V.to(source.data.dtype))
+
+    def inverse_transform(self, V: Any) -> Any:
+        """Data that coefficients `V (n_samples, n_components)` stand for, in the shape that `fit` was given."""
+        check_is_fitted(self)
+        as_torch = isinstance(V, Tensor)
+        V = V if as_torch else torch.as_tensor(np.asarray(V))
+        if V.dim() != 2 or V.shape[1] != self.n_components:
+            raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
+        bases = [_to(F, V) for F in self.factors_]
+        V = V.to(bases[0].dtype) if V.dtype != bases[0].dtype else V
+        X = reconstruct([V, *bases]).reshape(len(V), *self._given_shape)
+        return X if as_torch else X.numpy()
+
+    def to_cp(self) -> Any:
+        """The fitted model as `tensorly.cp_tensor.CPTensor`, weights one, samples first."""
+        check_is_fitted(self)
+        from tensorly.cp_tensor import CPTensor
+
+        weights = self.embedding_[0] * 0 + 1
+        return CPTensor((weights, [self.embedding_, *self.factors_]))
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components
+
+    @property
+    def _feature_shape(self) -> tuple[int, ...]:
+        return getattr(self, "sample_shape_", (self.n_features_in_,))
+
+    def _coefficients(self, data: Data, bases: list[Tensor]) -> Tensor:
+        """The sample factor of new data, float64 where it is solved exactly."""
+        beta = beta_of(getattr(self, "loss", "frobenius"))
+        if beta != 2 and self.transform_method == "nnls":
+            return _beta_coefficients(data, bases, beta)
+        G = gram(bases[0].double())
+        for F in bases[1:]:
+            G = G * gram(F.double())
+        placeholder = bases[0].new_empty(data.shape[0], bases[0].shape[1])
+        B = data.mttkrp([placeholder, *bases], 0)
+        if self.transform_method == "nnls":
+            return nnls(G, B)
+        if len(bases) == 1:  # not from the Gram, which would square the condition number
+            inverse = torch.linalg.pinv(bases[0].double())
+            return data.times(component_major(inverse.mT.to(data.dtype))).double()
+        return pseudo_inverse_coefficients(G, B)
+
+    def _check_parameters(self) -> None:
+        whole = {"n_components": 1, "n_init": 1, "max_iter": 1}
+        for name, least in whole.items():
+            value = getattr(self, name)
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+        if not isinstance(self.tol, numbers.Real) or not self.tol >= 0:
+            raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
+        one_of("transform_method", self.transform_method, ("nnls", "pinv"))
+        if self.callback is not None and not callable(self.callback):
+            raise ValueError(f"callback must be callable or None, got {self.callback!r}")
+
+    def _starts(self, source: Source) -> list[list[Tensor]]:
+        """One start per restart; every restart has a seed of its own, whatever the others are."""
+        data, k = source.data, int(self.n_components)
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
+        self._seeds = [int(s) for s in seeds]
+        given = self.init if isinstance(self.init, str) else "arrays"
+        if given == "arrays":
+            first = given_start(self.init, data, k, source.scale)
+        else:
+            one_of("init", given, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
+            svd = given == "nndsvda" or (given == "auto" and data.order == 2 and k <= min(data.shape))
+            first = (init.nndsvda if svd else init.random)(data, k, self._seeds[0])
+        return [first, *(init.random(data, k, s) for s in self._seeds[1:])]
+
+    def _publish(self, source: Source, model: Model, result: Run) -> None:
+        """Set everything that ends in an underscore, at once, when nothing can fail any more."""
+        data, names, best = source.data, factor_names(source.data), result.best
+        factors = [result.factors[n] if self.n_init == 1 else result.factors[n][best] for n in names]
+        V, *bases = self._published(factors)
+        unit = source.scale ** beta_of(getattr(self, "loss", "frobenius"))
+        with torch.no_grad():
+            exact = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
+            loss = float(sum(getattr(t, "direct", t.value)(exact) for t in model.terms))
+            residual = float(data.residual_sq([V, *bases]).sqrt())
+        if data.largest() > 0 and not all(bool((F > 0).any()) for F in (V, *bases)):
+            warnings.warn(
+                f"{type(self).__name__}: a factor is zero everywhere although the data are not. The penalties are "
+                "stronger than the data, or init holds only zeros; lower the weights or use another init",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        history = result.history(best)
+        history["objective"] = history["objective"] * unit
+        self._given_shape = source.shape[1:]
+        if self._tensors:
+            self.sample_shape_ = tuple(data.shape[1:])
+        self.embedding_ = source.give(V * source.scale)
+        self.factors_ = [source.give(F) for F in bases]
+        if len(bases) == 1:
+            self.components_ = source.give(bases[0].mT)
+        self.loss_, self.reconstruction_err_ = loss * unit, residual * source.scale
+        self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
+        self.history_ = history
+        if self.n_init > 1:
+            self.restarts_ = {
+                "loss": result.objective * unit,
+                "n_iter": result.n_iter,
+                "factors": [source.give(result.factors[n]) for n in names[1:]],
+            }
+        elif hasattr(self, "restarts_"):
+            del self.restarts_
+        self.fit_info_ = {
+            "device": str(data.device),
+            "dtype": str(data.dtype).removeprefix("torch."),
+            "seeds": self._seeds,
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        }
+        if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
+            warnings.warn(
+                f"{type(self).__name__} stopped at max_iter={self.max_iter} before its objective settled to "
+                f"tol={self.tol}; raise max_iter or tol",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
+        return {key: _on_cpu(value) for key, value in super().__getstate__().items()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def factor_names(data: Data) -> tuple[str, ...]:
+    """`("V", "U1", ...)`: one name per mode, samples first."""
+    return ("V", *(f"U{b}" for b in range(1, data.order)))
+
+
+def one_of(name: str, value: Any, known: Sequence[Any], also: str = "") -> None:
+    """Refuse a value that is not among the known ones, and list them."""
+    if not any(value is k or (isinstance(value, type(k)) and value == k) for k in known):
+        listed = ", ".join(repr(k) for k in known) + (f" or {also}" if also else "")
+        raise ValueError(f"{name}={value!r} is not known; use {listed}")
+
+
+def beta_of(loss: Any) -> float:
+    """The exponent of a loss: "frobenius" is 2, "kullback-leibler" 1, a number itself."""
+    named = {"frobenius": 2.0, "kullback-leibler": 1.0}
+    if isinstance(loss, str) and loss in named:
+        return named[loss]
+    if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and np.isfinite(loss):
+        return float(loss)
+    raise ValueError(f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta")
+
+
+def fit_term(data: Data, beta: float) -> Term:
+    """The data term of a loss."""
+    modes = factor_names(data)
+    return Fit(data, modes) if beta == 2 else BetaFit(data, modes, beta)
+
+
+def given_start(arrays: Any, data: Data, n_components: int, scale: float) -> list[Tensor]:
+    """`init` as arrays, samples first: checked, copied, cast, and used as given."""
+    names, shapes = factor_names(data), [(d, n_components) for d in data.shape]
+    wanted = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
+    if not isinstance(arrays, Sequence) or len(arrays) != len(shapes):
+        found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
+        raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or the arrays ({wanted}); got {found}")
+    start = []
+    for name, shape, array in zip(names, shapes, arrays, strict=True):
+        F = (array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))).to(
+            data.device, data.dtype
+        )
+        if tuple(F.shape) != shape:
+            raise ValueError(f"init: {name} has shape {tuple(F.shape)}, but must be {shape}; init is ({wanted})")
+        bad = int((~torch.isfinite(F) | (F < 0)).sum())
+        if bad:
+            raise ValueError(f"init: {name} has {bad} negative, NaN or infinite entries; all must be finite and >= 0")
+        start.append(F.clone())
+    return [component_major(F) for F in (start[0] / scale, *start[1:])]
+
+
+def _beta_coefficients(data: Data, bases: list[Tensor], beta: float) -> Tensor:
+    """The convex (1 <= beta <= 2) problem in V alone, from a start that knows the row sums only."""
+    names = factor_names(data)
+    from ..core.rules import multiplicative
+
+    k = bases[0].shape[1]
+    ones = torch.ones(data.shape[0], k, dtype=data.dtype, device=data.device)
+    scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
+    heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
+    start = scale / torch.where(heights > 0, heights, 1)
+    factors = dict(zip(names, [component_major(start), *map(component_major, bases)], strict=True))
+    result = run(
+        [BetaFit(data, names, beta)], {"V": multiplicative}, factors, max_iter=1000, tol=1e-9, name="transform"
+    )
+    return result.factors["V"]
+
+
+def _to(F: Any, like: Data | Tensor) -> Tensor:
+    """A fitted factor on the device (and, for data, in the dtype) at hand."""
+    F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
+    return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.cpu()
+    if isinstance(value, list | tuple):
+        return type(value)(_on_cpu(v) for v in value)
+    return {k: _on_cpu(v) for k, v in value.items()} if type(value) is dict else value
+
+
+__all__ = ["Factorization", "Model", "beta_of", "choose_device", "factor_names", "fit_term", "one_of"]

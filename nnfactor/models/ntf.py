@@ -1,0 +1,82 @@
+"""Nonnegative tensor factorization: CP models of any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .nmf import NMF
+
+
+class NTF(NMF):
+    """Nonnegative CP factorization `X ~ sum_j v_j o u^1_j o u^2_j o ...` of a tensor of any order, samples first.
+
+    As `NMF` (which it is for matrices) with one feature factor per further mode; equations.md section 1. A sweep costs
+    two products with the data at any order; the tensor is never unfolded.
+
+    Parameters
+    ----------
+    n_components : int
+        CP rank k; may exceed every dimension.
+    sample_shape : tuple of int, optional
+        Shape of one sample when `X` comes as flattened rows, as scikit-learn pipelines hand it on.
+    loss, solver, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
+        As for `NMF`; `init` arrays are (V, U1, U2, ...).
+
+    Attributes
+    ----------
+    embedding_ : (n_samples, k); factors_ : list of (d_b, k)
+    sample_shape_ : tuple of int
+        `n_features_in_` and feature names count flattened features.
+    components_ : (k, d_1), for matrices only
+    loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, fit_info_
+        As for `NMF`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor import NTF
+    >>> X = np.einsum("i,j,k->ijk", [1., 2.], [1., 0., 3.], [2., 1., 1., 5.])
+    >>> model = NTF(n_components=1, random_state=0).fit(X)
+    >>> [F.shape for F in model.factors_], bool(model.reconstruction_err_ < 1e-6)
+    ([(3, 1), (4, 1)], True)
+    >>> model.to_cp().rank
+    1
+    """
+
+    _tensors = True
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        sample_shape: Sequence[int] | None = None,
+        loss: str | float = "frobenius",
+        solver: str = "auto",
+        init: Any = "auto",
+        n_init: int = 1,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        transform_method: str = "nnls",
+        random_state: Any = None,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        callback: Callable[..., Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_components,
+            loss=loss,
+            solver=solver,
+            init=init,
+            n_init=n_init,
+            max_iter=max_iter,
+            tol=tol,
+            transform_method=transform_method,
+            random_state=random_state,
+            device=device,
+            dtype=dtype,
+            callback=callback,
+            verbose=verbose,
+        )
+        self.sample_shape = sample_shape

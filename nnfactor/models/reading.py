@@ -1,0 +1,214 @@
+"""What users hand in: arrays of any kind, devices, labels; and how results go back in the same kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+
+from ..core.data import Data, as_data, as_tensor
+
+UNLABELLED = (None, -1, "-1")  # and NaN
+
+
+@dataclass(frozen=True)
+class Source:
+    """Data as an estimator reads them, and the way back to the caller.
+
+    Attributes
+    ----------
+    data : Data
+        On the working device, divided by `scale`.
+    X : Tensor or scipy sparse matrix
+        What graphs are built from.
+    scale : float
+        A power of two; 1 unless the data are so large or small that squares would leave the floating-point range.
+    as_torch : bool
+        Whether the caller works with tensors (results then stay on the device), else with numpy.
+    shape : tuple of int
+        The shape that was given.
+    """
+
+    data: Data
+    X: Any
+    scale: float
+    as_torch: bool
+    shape: tuple[int, ...]
+
+    def give(self, F: Tensor) -> Any:
+        """A result in the caller's kind, row-major."""
+        F = F.contiguous()
+        return F if self.as_torch else F.cpu().numpy()
+
+
+def read(
+    estimator: Any, X: Any, *, reset: bool, sample_shape: tuple[int, ...] | None = None, tensors: bool = False
+) -> Source:
+    """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
+
+    `tensors` allows more than two dimensions; `sample_shape` folds flattened rows. In `transform` (reset=False) a
+    fitted `sample_shape_` folds them.
+    """
+    as_torch = isinstance(X, Tensor)
+    device = choose_device(estimator.device, X)
+    dtype = choose_dtype(estimator.dtype)
+    X = _validated(estimator, X, reset, tensors)
+    given = tuple(X.shape)
+    if sp.issparse(X) or (as_torch and X.layout != torch.strided):
+        if sample_shape is not None and len(sample_shape) > 1:
+            raise ValueError(f"sample_shape={sample_shape} needs a dense X; sparse X are matrices")
+        data = as_data(X, device, dtype)
+    else:
+        X = _folded(X, sample_shape)
+        data = as_data(X, device, dtype)
+        X = data.X
+    scale = _scale(data)
+    return Source(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
+
+
+def choose_device(device: Any, X: Any) -> torch.device:
+    """The working device: asked for, or the tensor's own, or CUDA when present, or the CPU.
+
+    Raises
+    ------
+    ValueError
+        The device does not exist, or is not the tensor's (data are not moved between accelerators silently).
+    """
+    there = X.device if isinstance(X, Tensor) else None
+    if isinstance(device, str) and device == "auto":
+        return there or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f"device={device!r} is not a device; use 'auto', 'cpu', 'cuda' or 'cuda:i'") from None
+    if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
+        raise ValueError(f"device={device!r}: torch sees {torch.cuda.device_count()} CUDA devices; use 'cpu' or 'auto'")
+    if there is not None and there.type not in ("cpu", chosen.type):
+        raise ValueError(f"device={device!r} but X is on {there}; move X with X.to({device!r}) or use device='auto'")
+    return chosen
+
+
+def choose_dtype(dtype: Any) -> torch.dtype | None:
+    """None for "auto" (the data's own), else torch.float32 or torch.float64."""
+    if isinstance(dtype, str) and dtype == "auto":
+        return None
+    known = {"float32": torch.float32, "float64": torch.float64}
+    name = str(dtype).removeprefix("torch.") if isinstance(dtype, str | torch.dtype) else np.dtype(dtype).name
+    if name not in known:
+        raise ValueError(f"dtype={dtype!r} is not supported; use 'auto', 'float32' or 'float64'")
+    return known[name]
+
+
+def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
+
+    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects. A marker is never a
+    class.
+
+    >>> encode_labels([3, -1, 7], 3)
+    (array([ 0, -1,  1]), array([3, 7]))
+    >>> encode_labels(["ash", None, "-1"], 3)[0]
+    array([ 0, -1, -1])
+    """
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.shape != (n_samples,):
+        raise ValueError(f"y has shape {y.shape}, X has {n_samples} samples; one label per sample is needed")
+    if y.dtype.kind == "c":
+        raise ValueError("y is complex; labels are numbers, strings or objects")
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        raise ValueError(f"y contains infinity in {int(np.isinf(y).sum())} places; mark unlabelled samples with -1")
+    if y.dtype.kind in "fiub":
+        known = ~((y == -1) | np.isnan(y)) if y.dtype.kind != "b" else np.ones(len(y), dtype=bool)
+    else:
+        known = np.array([not _is_marker(v) for v in y], dtype=bool)
+    codes = np.full(n_samples, -1)
+    if y.dtype.kind == "O":
+        kinds = {type(v) for v in y[known]}
+        if len(kinds) > 1 and any(issubclass(k, str) for k in kinds):
+            raise ValueError(f"y mixes {sorted(k.__name__ for k in kinds)}; use labels of one type")
+    classes, codes[known] = np.unique(y[known], return_inverse=True)
+    return codes, classes
+
+
+def _is_marker(label: Any) -> bool:
+    return label is None or (isinstance(label, float) and np.isnan(label)) or label in (-1, "-1")
+
+
+def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
+    """The array, with the estimator's feature count and names set (reset) or compared."""
+    if isinstance(X, Tensor):
+        n_features = prod(X.shape[1:]) if X.dim() > 1 else 0
+        if X.dim() == 2 or (tensors and X.dim() > 2):
+            _count_features(estimator, n_features, reset)
+            return X
+        raise ValueError(_wrong_order(X.shape, tensors))
+    if sp.issparse(X):
+        if X.format not in ("csr", "csc", "coo"):
+            raise TypeError(f"X: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
+    elif not hasattr(X, "columns"):
+        X = np.asarray(X)
+        if X.ndim > 2:
+            if not tensors:
+                raise ValueError(_wrong_order(X.shape, tensors))
+            if 0 in X.shape:
+                raise ValueError(f"X has shape {X.shape}; it must have no empty dimension")
+            as_tensor(X[:0])  # real numbers only
+            _count_features(estimator, prod(X.shape[1:]), reset)
+            return X
+        if X.dtype.kind == "c":
+            raise ValueError("Complex data not supported: X holds complex numbers")
+    return validate_data(
+        estimator,
+        X,
+        reset=reset,
+        accept_sparse=["csr", "csc", "coo"],
+        dtype=[np.float64, np.float32],
+        ensure_all_finite=False,
+        ensure_min_samples=1,
+    )
+
+
+def _wrong_order(shape: tuple[int, ...], tensors: bool) -> str:
+    wanted = "at least 2 dimensions, samples first" if tensors else "2 dimensions (n_samples, n_features)"
+    return f"X has shape {tuple(shape)}; it must have {wanted}. Reshape your data, or use NTF for tensors"
+
+
+def _count_features(estimator: Any, n: int, reset: bool) -> None:
+    if reset:
+        estimator.n_features_in_ = n
+        if hasattr(estimator, "feature_names_in_"):
+            del estimator.feature_names_in_
+    elif n != estimator.n_features_in_:
+        raise ValueError(
+            f"X has {n} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
+            "as input"
+        )
+
+
+def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
+    """Flattened rows folded to `(n, *sample_shape)`; anything else as it is."""
+    if sample_shape is None or tuple(X.shape[1:]) == tuple(sample_shape):
+        return X
+    if X.ndim != 2 or prod(sample_shape) != X.shape[1]:
+        raise ValueError(
+            f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
+            f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
+        )
+    return X.reshape(X.shape[0], *sample_shape)
+
+
+def _scale(data: Data) -> float:
+    """1, or the power of two that brings data whose squares would leave the range of their dtype to about 1."""
+    peak = data.largest()
+    reach = 30 if data.dtype == torch.float32 else 300
+    if peak == 0 or 2.0**-reach <= peak <= 2.0**reach:
+        return 1.0
+    smallest = -4 * reach if data.dtype == torch.float32 else -1000  # its inverse must be finite too
+    return float(2.0 ** max(np.floor(np.log2(peak)), smallest))

@@ -1,0 +1,132 @@
+"""The tables that the laws run over: a new term, rule or storage kind adds a row here and inherits every law."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from nnfactor.core import (
+    L1,
+    L2,
+    L21,
+    BetaFit,
+    Fit,
+    Graph,
+    Links,
+    as_data,
+    composed,
+    hals,
+    m_matrix,
+    multiplicative,
+    projected,
+)
+
+SHAPES = {2: (7, 6), 3: (6, 4, 5), 4: (4, 3, 5, 2), 5: (3, 2, 4, 2, 3)}
+
+
+@dataclass
+class Problem:
+    """Random data, factors and graphs of one order; `batch` leading dimensions on the factors."""
+
+    X: torch.Tensor
+    factors: dict
+    own: Links
+    between: Links
+    first: torch.Tensor
+
+    @property
+    def modes(self):
+        return tuple(name for name in self.factors if name[0] in "VU")
+
+    @property
+    def order_of_updates(self):
+        return (*self.modes[1:], "V")
+
+
+def problem(order=2, batch=(), seed=0, k=4, zeros=0.0, dtype=torch.float64, shape=None, weighted=False):
+    rng = np.random.default_rng(seed)
+    shape = SHAPES[order] if shape is None else shape
+    X = rng.random(shape) * (rng.random(shape) >= zeros) * 10.0 ** rng.integers(-2, 3)
+    tensor = lambda a: torch.as_tensor(a).to(dtype)
+    factors = {}
+    for b, d in enumerate(shape):
+        F = rng.random((*batch, k, d)) * 10.0 ** rng.integers(-1, 2, size=(*batch, k, 1))
+        F *= rng.random(F.shape) >= zeros
+        factors["V" if b == 0 else f"U{b}"] = tensor(F).mT
+    factors["weight"] = tensor(10.0 ** rng.integers(-2, 3, size=batch))
+    return Problem(tensor(X), factors, _graph(rng, shape[0], weighted), _graph(rng, shape[0], True), torch.arange(k) < 2)
+
+
+def _graph(rng, n, weighted):
+    A = np.triu((rng.random((n, n)) < 0.5) * (rng.random((n, n)) if weighted else 1.0), 1)
+    return Links(A + A.T, cliques=None if weighted else rng.integers(-1, 2, size=n))
+
+
+def _gauged(p, weight="weight", split="exact"):
+    graph = partial(Graph, on="V", gauge=p.modes[1:], weight=weight, split=split)
+    return [graph(p.own, columns=p.first), graph(p.between, columns=~p.first)]
+
+
+TERMS = {
+    "fit": lambda p: [Fit(p.X, p.modes)],
+    "graph": lambda p: [Graph(p.own, "V", weight="weight")],
+    "graph, columns": lambda p: [Graph(p.own, "V", columns=p.first, weight=3.0)],
+    "graph, weighted columns": lambda p: [Graph(p.own, "V", columns=torch.arange(len(p.first)) / 2.0)],
+    "graph, gauge": _gauged,
+    "graph, gauge, paper": partial(_gauged, split="paper"),
+    "L1": lambda p: [L1("V", "weight")],
+    "L2": lambda p: [L2("U1", "weight")],
+    "L21": lambda p: [L21("U1", 2.0)],
+    "nge": lambda p: [Fit(p.X, p.modes), *_gauged(p)],
+    "nge, paper": lambda p: [Fit(p.X, p.modes), *_gauged(p, split="paper")],
+    "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", "weight"), L2("U1", "weight"), L2("V", 0.5)],
+    "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Graph(p.own, "V", weight=0.1)],
+} | {f"beta {b:g}": (lambda p, b=b: [BetaFit(p.X + 0.01, p.modes, b)]) for b in (-0.5, 0, 0.5, 1, 1.5, 2, 3)}
+
+MIXED = {  # beta-divergences with penalties: the exponent must change
+    "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", "weight"), L2("U1", 1.0)],
+    "KL, L1": lambda p: [BetaFit(p.X, p.modes, 1), L1("V", "weight")],
+    "KL, graph": lambda p: [BetaFit(p.X, p.modes, 1), Graph(p.own, "V", weight="weight")],
+    "IS, L2": lambda p: [BetaFit(p.X + 0.01, p.modes, 0), L2("V", "weight")],
+    "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Graph(p.own, "V", weight="weight")],
+}
+
+MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group")}
+
+RULES = {
+    "multiplicative": multiplicative,
+    "m_matrix": m_matrix,
+    "m_matrix, 1 step": partial(m_matrix, cg=1),
+    "m_matrix, 5 sweeps": partial(m_matrix, cg=0, sweeps=5),
+    "m_matrix, solved": partial(m_matrix, tol=1e-12),
+    "hals": hals,
+    "hals, 3 sweeps": partial(hals, sweeps=3),
+    "projected": projected,
+    "composed": composed(m_matrix, hals),
+}
+
+STORAGES = {
+    "dense": lambda X: as_data(X),
+    "fortran": lambda X: as_data(np.asfortranarray(X)),
+    "strided": lambda X: as_data(np.repeat(X, 2, axis=1)[:, ::2]),
+    "csr": lambda X: as_data(sp.csr_array(X)),
+    "csc": lambda X: as_data(sp.csc_matrix(X)),
+    "coo, duplicates": lambda X: as_data(_doubled(X)),
+    "torch csr": lambda X: as_data(_quiet_csr(X)),
+}
+
+
+def _doubled(X):
+    i, j = np.nonzero(X)
+    twice = np.concatenate
+    return sp.coo_array((twice([X[i, j] / 4, 3 * X[i, j] / 4]), (twice([i, i]), twice([j, j]))), shape=X.shape)
+
+
+def _quiet_csr(X):
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says once that CSR is in beta
+        return torch.from_numpy(X).to_sparse_csr()

@@ -1,0 +1,298 @@
+"""The laws of the core, over the tables: every term, rule, order, batch and storage kind."""
+
+import numpy as np
+import pytest
+import torch
+from tables import MIXED, MODELS, RULES, STORAGES, TERMS, problem
+
+from nnfactor.core import BetaFit, Fit, Graph, L1, hals, m_matrix, multiplicative, objective, run, see, step, take
+from nnfactor.core import ops
+
+BATCHES = [(), (3,), (2, 2)]
+EVERYTHING = {**TERMS, **MIXED}
+close = lambda a, b, tol=1e-9: torch.testing.assert_close(a, b, rtol=tol, atol=tol * float(b.abs().max()))
+
+
+@pytest.mark.parametrize("order", [2, 3, 4, 5])
+@pytest.mark.parametrize("key", EVERYTHING)
+def test_half_gradient_is_that_of_autograd(key, order):
+    for batch in BATCHES:
+        p = problem(order, batch, seed=order, zeros=0.0)
+        for term in EVERYTHING[key](p):
+            for name in term.touches:
+                leaf = {**p.factors, name: p.factors[name].clone().requires_grad_()}
+                term.value(leaf).sum().backward()
+                close(term.block(p.factors, name).half_gradient(p.factors[name]), leaf[name].grad / 2, 1e-8)
+
+
+@pytest.mark.parametrize("key", EVERYTHING)
+def test_every_coefficient_is_nonnegative(key):
+    for order in (2, 3, 4):
+        for zeros in (0.0, 0.5):
+            p = problem(order, (2,), seed=order, zeros=zeros)
+            terms = EVERYTHING[key](p)
+            for name in {n for t in terms for n in t.touches}:
+                block = see(terms, p.factors, name)
+                parts = [block.pull, block.push, *(q.cols for q in block.quads)]
+                rows = [q.rows for q in block.quads if isinstance(q.rows, torch.Tensor)]
+                assert all(bool((c >= 0).all()) for c in [*parts, *rows] if c is not None)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("key", MODELS)
+def test_quadratic_objectives_never_rise(key, rule):
+    for seed in range(12):
+        p = problem(2 + seed % 3, (3,), seed=seed, zeros=(0.0, 0.3, 0.6)[seed % 3])
+        assert_monotone(MODELS[key](p), p, RULES[rule])
+
+
+@pytest.mark.parametrize("key", [*MIXED, *(k for k in TERMS if k.startswith("beta"))])
+def test_divergences_never_rise(key):
+    for seed in range(12):
+        p = problem(2 + seed % 3, (3,), seed=seed, zeros=(0.0, 0.3)[seed % 2])
+        assert_monotone(EVERYTHING[key](p), p, multiplicative)
+
+
+def assert_monotone(terms, p, rule, sweeps=4):
+    factors, scale = p.factors, objective(terms, p.factors).abs()
+    before = objective(terms, factors)
+    for _ in range(sweeps):
+        for name in p.order_of_updates:
+            factors = {**factors, name: rule(factors[name], see(terms, factors, name))}
+            after = objective(terms, factors)
+            assert bool((after <= before + 1e-9 * scale).all()), (name, before, after)
+            assert bool(torch.isfinite(factors[name]).all()) and bool((factors[name] >= 0).all())
+            before = after
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("key", [*MODELS, *MIXED])
+def test_a_batch_equals_the_separate_runs(key, rule):
+    if key in MIXED and rule != "multiplicative":
+        pytest.skip("beta-divergences take the multiplicative rule only")
+    for order in (2, 3):
+        p = problem(order, (4,), seed=7, zeros=0.2, k=3)
+        sweep = step(EVERYTHING[key](p), dict.fromkeys(p.order_of_updates, RULES[rule]))
+        together = sweep(sweep({"factors": p.factors}))
+        for i in range(4):
+            alone = sweep(sweep(take({"factors": p.factors}, i)))
+            for name in p.modes:
+                near = 1e-8 * float(p.factors[name].max())  # penalties may drive a factor to rounding noise
+                mine, its = together["factors"][name][i], alone["factors"][name]
+                torch.testing.assert_close(mine, its, rtol=1e-8, atol=near)
+
+
+def test_slabs_of_a_wide_factor_change_nothing():
+    p = problem(2, (2,), seed=1, k=70, shape=(30, 40))
+    block = see([Fit(p.X, p.modes), Graph(p.own, "V")], p.factors, "V")
+    V, G = p.factors["V"].clone(), block.quads[0].cols
+    plain = V.clone()
+    curvature = G.diagonal(dim1=-2, dim2=-1)[:, None] + 2 * p.own.degree(V)
+    linear = block.pull - p.own.degree(V) * V + p.own @ V
+    for j in range(70):
+        gradient = linear[..., j] - (plain @ G[..., j, None])[..., 0]
+        plain[..., j] = (plain[..., j] + gradient / curvature[..., j]).clamp(min=0)
+    close(hals(V, block), plain)
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_storage_kinds_agree(storage):
+    for batch in ((), (3,)):
+        p = problem(2, batch, seed=3, zeros=0.4)
+        data, dense = STORAGES[storage](p.X.numpy()), Fit(p.X, p.modes).data
+        Fs = [p.factors[m] for m in p.modes]
+        close(data.sqnorm(), dense.sqnorm())
+        close(data.mean(), dense.mean())
+        close(data.residual_sq(Fs), dense.residual_sq(Fs))
+        assert (data.largest(), data.smallest()) == (dense.largest(), dense.smallest())
+        for mode in (0, 1):
+            close(data.mttkrp(Fs, mode), dense.mttkrp(Fs, mode))
+            for beta in (0.5, 1, 1.5, 3):
+                close(data.divergence(Fs, beta), dense.divergence(Fs, beta))
+                for mine, theirs in zip(data.ratio_products(Fs, mode, beta), dense.ratio_products(Fs, mode, beta)):
+                    close(mine.expand_as(Fs[mode]), theirs.expand_as(Fs[mode]))
+
+
+def test_chunks_change_nothing(monkeypatch):
+    import nnfactor.core.data as module
+
+    for order in (2, 3, 4):
+        p = problem(order, (2,), seed=order)
+        Fs = [p.factors[m] for m in p.modes]
+        whole = Fit(p.X, p.modes).data
+        expected = [whole.residual_sq(Fs), whole.divergence(Fs, 1), whole.sqnorm()]
+        products = [whole.ratio_products(Fs, mode, 1.5) for mode in range(order)]
+        monkeypatch.setattr(module, "CHUNK", 7)
+        small = Fit(p.X, p.modes).data
+        for a, b in zip([small.residual_sq(Fs), small.divergence(Fs, 1), small.sqnorm()], expected):
+            close(a, b)
+        for mode in range(order):
+            for a, b in zip(small.ratio_products(Fs, mode, 1.5), products[mode]):
+                close(a, b)
+        monkeypatch.undo()
+
+
+def test_no_cg_step_is_the_multiplicative_rule():
+    for seed in range(20):
+        p = problem(2 + seed % 3, (2,), seed=seed, zeros=0.3)
+        block = see(MODELS["nge"](p), p.factors, "V")
+        close(m_matrix(p.factors["V"], block, cg=0, sweeps=1), multiplicative(p.factors["V"], block), 1e-12)
+
+
+@pytest.mark.parametrize("solver", [{"tol": 1e-13}, {"cg": 60}, {"cg": 0, "sweeps": 20000}])
+def test_m_matrix_agrees_with_a_dense_solve(solver):
+    for seed in range(5):
+        p = problem(2, seed=seed, zeros=0.2)
+        V = p.factors["V"]
+        block = see([Fit(p.X, p.modes), Graph(p.own, "V", weight=3.0)], p.factors, "V")
+        up, S = block.up(V), torch.from_numpy(p.own.toarray())
+        solved = torch.zeros_like(V)
+        for j in range(V.shape[1]):
+            alive = V[:, j] > 0
+            A = torch.diag(up[alive, j] / V[alive, j]) - 3.0 * S[alive][:, alive]
+            solved[alive, j] = torch.linalg.solve(A, block.pull[alive, j])
+        close(m_matrix(V, block, **solver), solved, 1e-7)
+
+
+def test_a_frozen_factor_stays():
+    p = problem(3, seed=2)
+    state = step([Fit(p.X, p.modes)], {"V": hals})({"factors": p.factors})
+    assert state["factors"]["U1"] is p.factors["U1"] and state["factors"]["V"] is not p.factors["V"]
+
+
+def test_rules_never_write_into_what_they_are_given():
+    for key in ("nge", "ridge, sparse"):
+        p = problem(2, seed=5, zeros=0.1)
+        for rule in RULES.values():
+            copies = {n: F.clone() for n, F in p.factors.items()}
+            block = see(MODELS[key](p), p.factors, "V")
+            pull = block.pull.clone()
+            rule(p.factors["V"], block)
+            assert torch.equal(pull, block.pull)
+            assert all(torch.equal(p.factors[n], copies[n]) for n in copies)
+
+
+def test_the_memo_sees_writes():
+    p = problem(2, seed=1)
+    term = Fit(p.X, p.modes)
+    before = term.value(p.factors)
+    p.factors["U1"].mul_(2)
+    close(term.value(p.factors), term.direct(p.factors))
+    assert not torch.equal(before, term.value(p.factors))
+
+
+@pytest.mark.parametrize("rule", ["hals", "projected", "m_matrix"])
+def test_rules_refuse_what_they_cannot_take(rule):
+    p = problem(2)
+    block = see([BetaFit(p.X, p.modes, 1), L1("V", 1.0)], p.factors, "V")
+    with pytest.raises(ValueError, match="multiplicative"):
+        RULES[rule](p.factors["V"], block)
+
+
+def test_float32_follows_float64():
+    for key in MODELS:
+        p = problem(2, seed=4)
+        q = problem(2, seed=4, dtype=torch.float32)
+        ends = []
+        for r in (p, q):
+            sweep, state = step(MODELS[key](r), dict.fromkeys(r.order_of_updates, multiplicative)), {"factors": r.factors}
+            for _ in range(30):
+                state = sweep(state)
+            assert state["factors"]["V"].dtype == r.X.dtype
+            ends.append(objective(MODELS[key](r), state["factors"]))
+        torch.testing.assert_close(ends[1], ends[0], rtol=1e-4, atol=1e-4 * float(p.X.square().sum()))
+
+
+class TestRun:
+    """Stops, histories, batches that shrink."""
+
+    def test_tol_zero_runs_exactly_max_iter(self):
+        p = problem(2)
+        result = run([Fit(p.X, p.modes)], dict.fromkeys(("U1", "V"), hals), p.factors, max_iter=23, tol=0)
+        assert result.n_iter.tolist() == [23] and result.history()["iteration"].tolist() == list(range(24))
+        assert (np.diff(result.history()["objective"]) <= 1e-9).all()
+
+    def test_every_problem_stops_by_itself(self):
+        p = problem(2, (5,), seed=3, shape=(20, 15))
+        terms, rules = [Fit(p.X, p.modes)], dict.fromkeys(("U1", "V"), multiplicative)
+        together = run(terms, rules, p.factors, max_iter=400, tol=1e-7)
+        assert len(set(together.n_iter.tolist())) > 1
+        for i in range(5):
+            alone = run(terms, rules, take(p.factors, i), max_iter=400, tol=1e-7)
+            assert alone.n_iter[0] == together.n_iter[i] and alone.converged[0] == together.converged[i]
+            np.testing.assert_allclose(alone.objective[0], together.objective[i], rtol=1e-9)
+            np.testing.assert_allclose(alone.history()["objective"], together.history(i)["objective"], rtol=1e-9)
+            close(together.factors["V"][i], alone.factors["V"])
+
+    def test_one_bad_problem_leaves_the_others_alone(self):
+        p = problem(2, (3,), seed=3)
+        p.factors["V"][1] = float("inf")
+        with np.errstate(invalid="ignore"):
+            result = run([Fit(p.X, p.modes)], dict.fromkeys(("U1", "V"), hals), p.factors, max_iter=20)
+        assert np.isinf(result.objective[1]) and np.isfinite(result.objective[[0, 2]]).all() and result.best != 1
+
+    def test_nothing_finite_raises(self):
+        p = problem(2)
+        p.factors["V"][0, 0] = float("nan")
+        with pytest.raises(FloatingPointError, match="NMF: the objective became nan at iteration 0"):
+            run([Fit(p.X, p.modes)], {"V": hals}, p.factors, name="NMF")
+
+    def test_callback_stops_and_sees_one_problem(self):
+        p, seen = problem(2, (3,)), []
+        result = run(
+            [Fit(p.X, p.modes)],
+            dict.fromkeys(("U1", "V"), multiplicative),
+            p.factors,
+            tol=1e-30,
+            callback=lambda progress: seen.append(progress) or progress.iteration >= 20,
+        )
+        assert result.n_iter.tolist() == [20] * 3 and seen[-1].factors["V"].dim() == 2
+        assert [s.iteration for s in seen] == [0, 10, 20]
+
+
+class TestOps:
+    """Public tensor algebra equals TensorLy's."""
+
+    @pytest.mark.parametrize("order", [2, 3, 4, 5])
+    def test_against_tensorly(self, order):
+        import tensorly as tl
+        from tensorly.cp_tensor import cp_to_tensor
+        from tensorly.tenalg import khatri_rao, unfolding_dot_khatri_rao
+
+        p = problem(order, seed=order)
+        X, Fs = p.X.numpy(), [p.factors[m].numpy() for m in p.modes]
+        w = np.arange(1.0, 5.0)
+        np.testing.assert_allclose(
+            ops.reconstruct([p.factors[m] for m in p.modes], torch.from_numpy(w)), cp_to_tensor((w, Fs))
+        )
+        np.testing.assert_allclose(ops.khatri_rao([p.factors[m] for m in p.modes]), khatri_rao(Fs))
+        for mode in range(order):
+            np.testing.assert_array_equal(ops.unfold(p.X, mode), tl.unfold(X, mode))
+            np.testing.assert_array_equal(ops.fold(ops.unfold(p.X, mode), mode, X.shape), X)
+            expected = unfolding_dot_khatri_rao(X, (None, Fs), mode)
+            np.testing.assert_allclose(ops.mttkrp(p.X, [p.factors[m] for m in p.modes], mode), expected)
+            data = Fit(p.X, p.modes).data
+            np.testing.assert_allclose(data.mttkrp([p.factors[m] for m in p.modes], mode), expected)
+
+    def test_batches(self):
+        p = problem(3, (2,))
+        X, Fs = torch.stack([p.X, 2 * p.X]), [p.factors[m] for m in p.modes]
+        one = ops.mttkrp(X[1], [F[1] for F in Fs], 1)
+        close(ops.mttkrp(X, Fs, 1)[1], one)
+        close(ops.fold(ops.unfold(X, 1, order=3), 1, p.X.shape), X)
+        close(ops.reconstruct(Fs)[1], ops.reconstruct([F[1] for F in Fs]))
+
+    @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
+    def test_column_norms_are_safe(self, scale):
+        F = torch.tensor([[3.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
+        np.testing.assert_allclose(ops.column_norms(F * scale), [[5.0 * scale, 0.0]])
+
+    def test_unit_columns_keep_the_product(self):
+        p = problem(3, seed=9)
+        Fs = [p.factors[m].clone() for m in p.modes]
+        Fs[2][:, 1] = 0
+        V, *bases = ops.unit_columns(Fs)
+        close(ops.reconstruct([V, *bases]), ops.reconstruct(Fs))
+        close(V[:, 1], Fs[0][:, 1])
+        norms = torch.stack([ops.column_norms(F)[0] for F in bases])
+        close(norms, torch.where(norms > 0, 1.0, 0.0).to(norms.dtype))
