@@ -4,9 +4,9 @@ For a factor `F (..., n, k)` the model is, up to a constant,
 
     f(F) = sum_q sign_q <F, A_q F G_q> - 2 <pull - push, F>          A_q, G_q, pull, push >= 0
 
-with `A_q` acting on rows (a graph, weights, a small matrix, or nothing) and `G_q` on columns (a Gram matrix or weights).
-Half its gradient is `up(F) - down(F)`. Splitting coefficients instead of the gradient keeps what the better rules
-need: the Gram matrix, the graph, the curvature.
+with `A_q` acting on rows (a graph, weights, a small matrix, or nothing) and `G_q` on columns (a Gram matrix or
+weights). Half its gradient is `up(F) - down(F)`. Splitting coefficients instead of the gradient keeps what the better
+rules need: the Gram matrix, the graph, the curvature.
 """
 
 from __future__ import annotations

@@ -59,8 +59,8 @@ class Dense:
         return float(self.X.min())
 
     def largest(self) -> float:
-        """The largest entry."""
-        return float(self.X.max())
+        """The largest absolute value of an entry."""
+        return float(self.X.abs().max())
 
     def scaled(self, factor: float) -> Dense:
         """The data times a number (a copy)."""
@@ -167,8 +167,8 @@ class Sparse:
         return float(self._host.data.min()) if self._host.nnz == prod(self.shape) else 0.0
 
     def largest(self) -> float:
-        """The largest entry."""
-        return float(self._host.data.max(initial=0))
+        """The largest absolute value of an entry."""
+        return float(np.abs(self._host.data).max(initial=0))
 
     def scaled(self, factor: float) -> Sparse:
         """The data times a number (a copy)."""
@@ -258,9 +258,14 @@ Data = Dense | Sparse
 
 
 def as_data(
-    X: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, name: str = "X"
+    X: Any,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    name: str = "X",
+    signed: bool = False,
 ) -> Data:
-    """Read nonnegative data from anything array-like and decide its device and dtype, once.
+    """Read data from anything array-like and decide its device and dtype, once.
 
     Parameters
     ----------
@@ -273,25 +278,27 @@ def as_data(
         torch.float32 or torch.float64. Default: from `X`.
     name : str
         What error messages call the argument.
+    signed : bool
+        Whether negative entries are allowed. Default: refused.
 
     Raises
     ------
     ValueError
-        NaN, infinite or negative entries (with how many and where the first is), fewer than two dimensions, an empty
-        dimension, complex or text data.
+        NaN, infinite or (unless `signed`) negative entries, with how many and where the first is; fewer than two
+        dimensions, an empty dimension; complex or text data.
     TypeError
         A sparse format other than CSR, CSC and COO.
     """
     if isinstance(X, Dense | Sparse):
         return X
     if sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided):
-        return _read_sparse(X, device, dtype, name)
+        return _read_sparse(X, device, dtype, name, signed)
     X = as_tensor(X, name)
     if X.dim() < 2 or 0 in X.shape:
         hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
         raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have {hint}")
     low, high = (float(v) for v in torch.aminmax(X))
-    if not (np.isfinite(low) and np.isfinite(high) and low >= 0):
+    if not (np.isfinite(low) and np.isfinite(high) and (signed or low >= 0)):
         raise ValueError(_complaint(X, name))
     X = X.to(device=device, dtype=dtype)
     return Dense(X)
@@ -322,7 +329,7 @@ def _float_type(dtype: np.dtype) -> type:
     return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
 
 
-def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str) -> Sparse:
+def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> Sparse:
     if isinstance(X, Tensor):
         device = X.device if device is None else device
         X = from_torch_sparse(X)
@@ -338,7 +345,7 @@ def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str) -> S
         S = S.copy()
         S.sum_duplicates()
     values = torch.from_numpy(np.ascontiguousarray(S.data))
-    if len(values) and not (bool(torch.isfinite(values).all()) and float(values.min()) >= 0):
+    if len(values) and not (bool(torch.isfinite(values).all()) and (signed or float(values.min()) >= 0)):
         raise ValueError(
             _complaint(values, name, tuple(np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))), S.indices)
         )

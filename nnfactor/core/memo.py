@@ -21,6 +21,7 @@ class Memo:
         self._kept: dict[Hashable, tuple[tuple[Tensor, ...], tuple[int, ...], Any]] = {}
 
     def __call__(self, key: Hashable, inputs: Iterable[Tensor], make: Callable[[], Any]) -> Any:
+        """The value of `make()`, made again only when `inputs` are other tensors than last time under this key."""
         inputs = tuple(inputs)
         if any(t.requires_grad or t.is_inference() for t in inputs):
             return make()

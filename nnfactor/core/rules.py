@@ -88,8 +88,8 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
 def projected(F: Tensor, block: Block, steps: int = 5) -> Tensor:
     """Accelerated projected gradient (Beck and Teboulle 2009; Guan et al. 2012): an option and a reference.
 
-    Steps are one over a row-sum bound of the curvature (Gershgorin), entry by entry where there is a graph. A problem whose accelerated steps would raise
-    its objective takes the first plain step instead, so that the rule is monotone.
+    Steps are one over a row-sum bound of the curvature (Gershgorin), entry by entry where there is a graph. A problem
+    whose accelerated steps would raise its objective takes the first plain step instead, so that the rule is monotone.
     """
     G, rest = _split(block, F, "projected")
     bound = _curvature(G.abs().sum(-1, keepdim=True).mT, rest, F)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
@@ -53,6 +54,13 @@ def iterate(sweep: Callable[[State], State], state: State) -> Iterator[State]:
 def take(state: Any, keep: Any) -> Any:
     """The state of some of the problems of a batch: `keep` indexes the first dimension of every tensor in it."""
     return {key: take(value, keep) for key, value in state.items()} if isinstance(state, dict) else state[keep]
+
+
+@contextmanager
+def exact(device: torch.device) -> Iterator[None]:
+    """No gradients and no autocast: products in the dtype of their factors. TF32 is off unless the caller set it."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
 
 
 @dataclass(frozen=True)
@@ -143,7 +151,7 @@ def run(
         The objective of every problem became NaN or infinite; says when. Single bad problems of a batch are dropped,
         with objective infinity.
     """
-    with torch.no_grad(), torch.autocast(_device(factors).type, enabled=False):
+    with exact(_device(factors)):
         state: State = {"factors": dict(factors)}
         sweep, book = step(terms, rules), _Book(factors, name)
         every_row = record_all or tol == 0 or verbose >= 2

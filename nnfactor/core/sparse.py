@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,11 @@ class CSR:
     col: Tensor
     values: Tensor
     shape: tuple[int, int]
-    matrix: Tensor | None = None
+
+    @cached_property
+    def matrix(self) -> Tensor:
+        """The same as one torch tensor, assembled when first used."""
+        return _assemble(self.crow, self.col, self.values, self.shape[1])
 
     @classmethod
     def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> CSR:
@@ -32,17 +37,16 @@ class CSR:
         index = np.int32 if max(S.nnz, *S.shape) < 2**31 else np.int64
         crow, col = (torch.from_numpy(a.astype(index, copy=False)).to(device) for a in (S.indptr, S.indices))
         values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
-        return cls(crow, col, values, tuple(S.shape), _assemble(crow, col, values, S.shape[1]))
+        return cls(crow, col, values, tuple(S.shape))
 
     def with_values(self, values: Tensor) -> CSR:
         """The same pattern with other stored values `(nnz,)`."""
-        return replace(self, values=values, matrix=None)
+        return replace(self, values=values)
 
     def product(self, rows: Tensor) -> Tensor:
         """`matrix @ rows`, row-major."""
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
-            known = self.matrix
-            return (_assemble(self.crow, self.col, self.values, self.shape[1]) if known is None else known) @ rows
+            return self.matrix @ rows
         return _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
 
 

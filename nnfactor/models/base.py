@@ -5,7 +5,8 @@ from __future__ import annotations
 import numbers
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -22,16 +23,22 @@ from ..core import Fit, Rule, Run, Term, init, run
 from ..core.data import Data
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
+from ..core.solve import exact
 from ..core.terms import BetaFit
 from .reading import Source, choose_device, read
 
 
 @dataclass(frozen=True)
 class Model:
-    """What an estimator is underneath: terms over named factors, and a rule for each, in the order of the updates."""
+    """What an estimator is underneath.
+
+    `terms` over named factors, a rule for each in the order of the updates, and the `names` in the order in which
+    factors are given and published: samples first.
+    """
 
     terms: Sequence[Term]
     rules: Mapping[str, Rule]
+    names: tuple[str, ...]
 
 
 class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -68,23 +75,26 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             fitted then.
         """
         self._check_parameters()
-        source = read(self, X, reset=True, sample_shape=getattr(self, "sample_shape", None), tensors=self._tensors)
-        model = self._model(source, y)
-        names = factor_names(source.data)
-        starts = self._starts(source)
-        factors = starts[0] if self.n_init == 1 else init.stack(starts)
-        result = run(
-            model.terms,
-            model.rules,
-            dict(zip(names, factors, strict=True)),
-            max_iter=self.max_iter,
-            tol=self.tol,
-            callback=self.callback,
-            verbose=self.verbose,
-            name=type(self).__name__,
-        )
-        self._publish(source, model, result)
+        with all_or_nothing(self):
+            self._fit(X, y)
         return self
+
+    def _fit(self, X: Any, y: Any) -> None:
+        source = read(self, X, reset=True, sample_shape=getattr(self, "sample_shape", None), tensors=self._tensors)
+        with exact(source.data.device):
+            model = self._model(source, y)
+            starts = self._starts(source)
+            result = run(
+                model.terms,
+                model.rules,
+                dict(zip(model.names, starts[0] if self.n_init == 1 else init.stack(starts), strict=True)),
+                max_iter=self.max_iter,
+                tol=self.tol,
+                callback=self.callback,
+                verbose=self.verbose,
+                name=type(self).__name__,
+            )
+            self._publish(source, model, result)
 
     def transform(self, X: Any) -> Any:
         """Coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
@@ -98,7 +108,7 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         """
         check_is_fitted(self)
         source = read(self, X, reset=False, sample_shape=self._feature_shape, tensors=self._tensors)
-        with torch.no_grad(), torch.autocast(source.data.device.type, enabled=False):
+        with exact(source.data.device):
             bases = [_to(F, source.data) for F in self.factors_]
             V = self._coefficients(source.data, bases) * source.scale
         return source.give(V.to(source.data.dtype))
@@ -176,23 +186,13 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _publish(self, source: Source, model: Model, result: Run) -> None:
         """Set everything that ends in an underscore, at once, when nothing can fail any more."""
-        data, names, best = source.data, factor_names(source.data), result.best
+        data, names, best = source.data, model.names, result.best
         factors = [result.factors[n] if self.n_init == 1 else result.factors[n][best] for n in names]
         V, *bases = self._published(factors)
         unit = source.scale ** beta_of(getattr(self, "loss", "frobenius"))
-        with torch.no_grad():
-            exact = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
-            loss = float(sum(getattr(t, "direct", t.value)(exact) for t in model.terms))
-            residual = float(data.residual_sq([V, *bases]).sqrt())
-        if data.largest() > 0 and not all(bool((F > 0).any()) for F in (V, *bases)):
-            warnings.warn(
-                f"{type(self).__name__}: a factor is zero everywhere although the data are not. The penalties are "
-                "stronger than the data, or init holds only zeros; lower the weights or use another init",
-                ConvergenceWarning,
-                stacklevel=3,
-            )
-        history = result.history(best)
-        history["objective"] = history["objective"] * unit
+        in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
+        self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
+        self.reconstruction_err_ = source.scale * float(data.residual_sq([V, *bases]).sqrt())
         self._given_shape = source.shape[1:]
         if self._tensors:
             self.sample_shape_ = tuple(data.shape[1:])
@@ -200,17 +200,27 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self.factors_ = [source.give(F) for F in bases]
         if len(bases) == 1:
             self.components_ = source.give(bases[0].mT)
-        self.loss_, self.reconstruction_err_ = loss * unit, residual * source.scale
-        self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
-        self.history_ = history
         if self.n_init > 1:
             self.restarts_ = {
                 "loss": result.objective * unit,
                 "n_iter": result.n_iter,
                 "factors": [source.give(result.factors[n]) for n in names[1:]],
             }
-        elif hasattr(self, "restarts_"):
-            del self.restarts_
+        self._note_run(result, unit, data)
+        if data.largest() > 0 and not all(bool((F > 0).any()) for F in (V, *bases)):
+            warnings.warn(
+                f"{type(self).__name__}: a factor is zero everywhere although the data are not; the penalties are "
+                "stronger than the data, or init holds only zeros. Lower the weights or use another init",
+                ConvergenceWarning,
+                stacklevel=5,
+            )
+
+    def _note_run(self, result: Run, unit: float, data: Data) -> None:
+        """How the best run went: iterations, history, where and with what it ran; warns if it was cut off."""
+        best = result.best
+        self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
+        self.history_ = result.history(best)
+        self.history_["objective"] = self.history_["objective"] * unit
         self.fit_info_ = {
             "device": str(data.device),
             "dtype": str(data.dtype).removeprefix("torch."),
@@ -224,7 +234,7 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 f"{type(self).__name__} stopped at max_iter={self.max_iter} before its objective settled to "
                 f"tol={self.tol}; raise max_iter or tol",
                 ConvergenceWarning,
-                stacklevel=3,
+                stacklevel=6,
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -237,6 +247,21 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+@contextmanager
+def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+    """A fit without a trace of the one before; if it fails, the estimator is what it was."""
+    before = dict(vars(estimator))
+    for name in before:
+        if name.endswith("_") and not name.startswith("_"):
+            delattr(estimator, name)
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def factor_names(data: Data) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ class NGE(Factorization):
         terms = [Fit(source.data, (V, *bases)), graph(own, columns=first), graph(between, columns=~first)]
         basis, embedding = self._rules()
         self.graph_, self.n_discriminative_ = (own, between), q
-        return Model(terms, {**dict.fromkeys(bases, basis), V: embedding})
+        return Model(terms, {**dict.fromkeys(bases, basis), V: embedding}, (V, *bases))
 
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
         return unit_columns(factors)

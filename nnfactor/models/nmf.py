@@ -117,8 +117,8 @@ class NMF(Factorization):
     def _model(self, source: Source, y: Any) -> Model:
         beta = beta_of(self.loss)
         rule = unsupervised_rule(self.solver, beta, self.n_components)
-        V, *bases = factor_names(source.data)
-        return Model([fit_term(source.data, beta)], dict.fromkeys([*bases, V], rule))
+        names = factor_names(source.data)
+        return Model([fit_term(source.data, beta)], dict.fromkeys([*names[1:], "V"], rule), names)
 
 
 def unsupervised_rule(solver: str, beta: float, n_components: int) -> Rule:

@@ -48,12 +48,18 @@ class Source:
 
 
 def read(
-    estimator: Any, X: Any, *, reset: bool, sample_shape: tuple[int, ...] | None = None, tensors: bool = False
+    estimator: Any,
+    X: Any,
+    *,
+    reset: bool,
+    sample_shape: tuple[int, ...] | None = None,
+    tensors: bool = False,
+    signed: bool = False,
 ) -> Source:
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows. In `transform` (reset=False) a
-    fitted `sample_shape_` folds them.
+    fitted `sample_shape_` folds them. `signed` lets negative entries in.
     """
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
@@ -63,10 +69,10 @@ def read(
     if sp.issparse(X) or (as_torch and X.layout != torch.strided):
         if sample_shape is not None and len(sample_shape) > 1:
             raise ValueError(f"sample_shape={sample_shape} needs a dense X; sparse X are matrices")
-        data = as_data(X, device, dtype)
+        data = as_data(X, device, dtype, signed=signed)
     else:
         X = _folded(X, sample_shape)
-        data = as_data(X, device, dtype)
+        data = as_data(X, device, dtype, signed=signed)
         X = data.X
     scale = _scale(data)
     return Source(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)

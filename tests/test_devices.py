@@ -1,0 +1,158 @@
+"""Every step on a fake accelerator (no GPU needed), and on a real one where there is one."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from tables import MIXED, MODELS, RULES, TERMS, problem
+
+from nnfactor import NGE, NMF, NTF
+from nnfactor.core import Fit, Graph, L2, Links, hals, m_matrix, multiplicative, objective, step
+from nnfactor.core.data import Dense, Sparse
+
+try:
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+    _setup_privateuseone_for_python_backend("fakegpu")
+except Exception as error:  # private API of torch
+    pytest.skip(f"torch has no fake accelerator here: {error}", allow_module_level=True)
+
+gpu = pytest.mark.gpu
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+EVERYTHING = {**TERMS, **MIXED}
+
+
+@pytest.fixture
+def fake():
+    """Tensors without data on a device that is not the CPU: mixing devices and reading the host raise."""
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        yield torch.device("fakegpu:0")
+
+
+def there(p, device, dtype=torch.float32):
+    """The problem's data and factors on the fake device, its graphs on the host."""
+    p.X = torch.empty(p.X.shape, dtype=dtype, device=device)
+    empty = lambda F: torch.empty((*F.shape[:-2], F.shape[-1], F.shape[-2]), dtype=dtype, device=device).mT
+    weight = torch.empty(p.factors["weight"].shape, dtype=dtype, device=device)
+    p.factors = {n: empty(F) if n[0] in "VU" else weight for n, F in p.factors.items()}
+    return p
+
+
+@pytest.fixture
+def no_validation(monkeypatch):
+    """`as_data` and beta <= 0 look at the data on the host, once, before the sweeps; here there is nothing to see."""
+    import nnfactor.core.terms as terms
+
+    monkeypatch.setattr(terms, "as_data", lambda X, **_: X if isinstance(X, Dense | Sparse) else Dense(X))
+    monkeypatch.setattr(Dense, "smallest", lambda self: 1.0)
+
+
+@pytest.mark.parametrize("rule", [r for r in RULES if r != "m_matrix, solved"])  # a tolerance reads the host
+@pytest.mark.parametrize("key", EVERYTHING)
+def test_sweeps_trace_without_mixing_devices_or_reading_the_host(fake, no_validation, key, rule):
+    if not (key in MODELS or rule == "multiplicative"):
+        return  # single terms and divergences are traced by the multiplicative rule
+    for order, batch in ((2, ()), (3, (2,))):
+        p = there(problem(order, batch), fake)
+        terms = EVERYTHING[key](p)
+        names = [n for n in p.order_of_updates if any(n in t.touches for t in terms)]
+        state = step(terms, dict.fromkeys(names, RULES[rule]))({"factors": p.factors})
+        values = objective(terms, state["factors"])
+        assert values.device == fake and values.shape == batch and values.dtype == torch.float64
+        for name in names:
+            F = state["factors"][name]
+            assert F.device == fake and F.dtype == torch.float32 and F.shape == p.factors[name].shape
+
+
+def test_sparse_data_trace(fake):
+    X = sp.random(9, 7, density=0.4, format="csr", dtype=np.float32, random_state=0)
+    p = there(problem(2, (2,), shape=(9, 7)), fake)
+    for terms in ([Fit(Sparse(X, fake, torch.float32), p.modes), Graph(p.own, "V")],):
+        state = step(terms, dict.fromkeys(("U1", "V"), multiplicative))({"factors": p.factors})
+        assert objective(terms, state["factors"]).device == fake
+
+
+def test_the_fake_device_catches_what_it_should(fake):
+    F = torch.empty(3, 2, device=fake)
+    with pytest.raises(DataDependentOutputException):
+        bool((F > 0).any())
+    with pytest.raises(RuntimeError, match="device"):
+        F @ torch.empty(2, 3)
+
+
+def cuda_cases():
+    rng = np.random.default_rng(0)
+    X = rng.random((40, 6, 5))
+    y = np.repeat(np.arange(4), 10)
+    flat = X.reshape(40, -1)
+    return {
+        "nmf": (NMF(4), flat, None),
+        "kl": (NMF(4, loss="kullback-leibler"), flat, None),
+        "sparse": (NMF(4), sp.csr_array(flat * (flat > 0.7)), None),
+        "ntf": (NTF(4), X, None),
+        "nge": (NGE(6), X, y),
+        "nge, m_matrix": (NGE(6, solver="m_matrix"), X, y),
+        "nge, multiplicative": (NGE(6, solver="mu"), X, y),
+    }
+
+
+@gpu
+@needs_cuda
+@pytest.mark.parametrize("dtype, tol", [("float32", 1e-4), ("float64", 1e-8)])
+@pytest.mark.parametrize("case", cuda_cases())
+def test_cuda_agrees_with_the_cpu(case, dtype, tol):
+    model, X, y = cuda_cases()[case]
+    X = X.astype(dtype)
+    model.set_params(max_iter=30, tol=0, random_state=0, init="random")
+    losses = [model.set_params(device=device).fit(X, y).loss_ for device in ("cpu", "cuda")]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=tol)
+    assert isinstance(model.embedding_, np.ndarray) and model.embedding_.dtype == dtype
+
+
+@gpu
+@needs_cuda
+@pytest.mark.parametrize("rule", [multiplicative, m_matrix, hals])
+def test_no_synchronisation_inside_a_sweep(rule):
+    X = torch.rand(60, 50, device="cuda")
+    own = Links(sp.csr_array(np.triu(np.ones((60, 60)), 1) + np.tril(np.ones((60, 60)), -1)))
+    terms = [Fit(X, ("V", "U1")), Graph(own, "V", gauge=("U1",)), L2("V", 0.1)]
+    state = {"factors": {"V": torch.rand(60, 8, device="cuda"), "U1": torch.rand(50, 8, device="cuda")}}
+    sweep = step(terms, dict.fromkeys(("U1", "V"), rule))
+    state = sweep(state)
+    objective(terms, state["factors"])
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        objective(terms, sweep(state)["factors"])
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@gpu
+@needs_cuda
+def test_a_fit_ignores_tf32_free_products_and_autocast():
+    u, v = 1 + torch.arange(256.0) / 4096, 1 + torch.arange(128.0) / 8192
+    X = torch.outer(u, v).cuda()  # needs more than the ten bits of TF32
+    with torch.autocast("cuda", dtype=torch.float16):
+        model = NMF(1, random_state=0).fit(X)
+    assert model.reconstruction_err_ < 5e-6 * float(X.norm()) and model.embedding_.device.type == "cuda"
+
+
+@gpu
+@needs_cuda
+def test_memory_stays_near_the_data():
+    X = torch.rand(20_000, 2_000, device="cuda")
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    NMF(20, max_iter=20, tol=0, init="random", random_state=0).fit(X)
+    assert torch.cuda.max_memory_allocated() - before < 0.5 * X.numel() * 4
+
+
+def test_autocast_on_the_cpu_changes_nothing():
+    X = np.random.default_rng(0).random((20, 10)).astype(np.float32)
+    plain = NMF(3, max_iter=20, tol=0, random_state=0).fit(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = NMF(3, max_iter=20, tol=0, random_state=0).fit(X)
+        transformed = cast.transform(X)
+    np.testing.assert_array_equal(plain.embedding_, cast.embedding_)
+    np.testing.assert_array_equal(plain.transform(X), transformed)
