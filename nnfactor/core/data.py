@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import divergence as div
-from .memo import Memo
+from .memo import Memo, tiny
 from .ops import component_major, even_cut, gram, khatri_rao, wide
 from .sparse import CSR, from_torch_sparse
 
@@ -114,7 +114,9 @@ class Dense:
 
     def floor(self) -> Tensor:
         """What a reconstruction is clamped to before it divides: far below the data's precision, relative to it."""
-        return self.memo("floor", (), lambda: self.X.max() * torch.finfo(self.dtype).eps ** 2)
+        return self.memo(
+            "floor", (), lambda: (self.X.max() * torch.finfo(self.dtype).eps ** 2).clamp(min=tiny(self.dtype))
+        )
 
     def _parts(self) -> Iterator[Tensor]:
         return iter(self.matrix.split(_rows(self.matrix)))
@@ -193,10 +195,22 @@ class Sparse:
         return self.memo(("mttkrp", mode), (other,), lambda: product(other))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
-        """`||X - V U'||^2` from the residual on the pattern and the Gram matrices off it, float64."""
+        """`||X - V U'||^2`, float64: the residual on the pattern, and off it the Grams less what the pattern holds.
+
+        Where that difference would cancel (a nearly exact fit), it is summed entry by entry in row chunks instead.
+        """
         V, U = (F.double() for F in factors)
         inside = reduce(torch.add, (_sum64((x - y).square() - y.square(), y.dim() - 1) for x, y in self._pattern(V, U)))
-        return ((gram(V) * gram(U)).sum((-2, -1)) + inside).clamp(min=0)
+        total = (gram(V) * gram(U)).sum((-2, -1)) + inside
+        return self._residual_by_rows(V, U) if bool((total < 1e-12 * self.sqnorm()).any()) else total
+
+    def _residual_by_rows(self, V: Tensor, U: Tensor) -> Tensor:
+        (i, j), total = self.indices, V.new_zeros(V.shape[:-2])
+        for rows, Y in self._chunks(V, U):
+            here = slice(*(int(self.rows.crow[min(r, self.shape[0])]) for r in (rows.start, rows.stop)))
+            Y[..., i[here] - rows.start, j[here]] -= self.rows.values[here].double()
+            total = total + _sum64(Y.square(), Y.dim() - 2)
+        return total
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum of `d_beta(X, V U')` over all entries, float64; the zeros of `X` enter by what they cost."""
@@ -227,7 +241,7 @@ class Sparse:
 
     def floor(self) -> float:
         """As for `Dense`."""
-        return self.largest() * torch.finfo(self.dtype).eps ** 2
+        return max(self.largest() * torch.finfo(self.dtype).eps ** 2, tiny(self.dtype))
 
     def _pattern(self, V: Tensor, U: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Stored entries with their reconstruction `(..., entries)`, in pieces that never hold nnz x k."""

@@ -37,11 +37,12 @@ class Links:
     def __init__(self, adjacency: Any = None, cliques: Any = None, clique_weight: float = 1.0) -> None:
         if adjacency is None and cliques is None:
             raise ValueError("Links needs an adjacency, cliques, or both; both are None")
-        n = len(cliques) if adjacency is None else adjacency.shape[0]
-        self.adjacency = _canonical(sp.csr_array((n, n)) if adjacency is None else adjacency)
-        self.cliques = None if cliques is None else np.asarray(cliques, dtype=np.int64)
-        if self.cliques is not None and self.cliques.shape != (n,):
-            raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {n} nodes")
+        if not 0 <= clique_weight < np.inf:
+            raise ValueError(f"clique_weight must be a finite number >= 0, got {clique_weight!r}")
+        self.cliques = None if cliques is None else _compact(cliques)
+        self.adjacency = _canonical(sp.csr_array((len(cliques),) * 2) if adjacency is None else adjacency)
+        if self.cliques is not None and self.cliques.shape != (self.n_nodes,):
+            raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
         self._there: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
         self._memo = Memo()
@@ -73,6 +74,8 @@ class Links:
 
     def product(self, rows: Tensor) -> Tensor:
         """`S @ rows` for a plain row-major matrix `(n, c)`."""
+        if rows.shape[0] != self.n_nodes:
+            raise ValueError(f"a graph of {self.n_nodes} nodes cannot act on {rows.shape[0]} rows")
         return self.on(rows).product(rows)
 
     def __matmul__(self, F: Tensor) -> Tensor:
@@ -199,6 +202,17 @@ class _OnDevice:
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(self.device, self.dtype)
+
+
+def _compact(cliques: Any) -> np.ndarray:
+    """Clique numbers 0, 1, ... without gaps, -1 for none."""
+    cliques = np.asarray(cliques)
+    if cliques.dtype.kind not in "iu":
+        raise ValueError(f"cliques must be whole numbers (-1: in none), got dtype {cliques.dtype}")
+    inside = cliques >= 0
+    numbers = np.full(cliques.shape, -1, dtype=np.int64)
+    numbers[inside] = np.unique(cliques[inside], return_inverse=True)[1]
+    return numbers
 
 
 def _canonical(adjacency: Any) -> sp.csr_array:

@@ -49,14 +49,46 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
     """
 
     _tensors = False  # whether data of more than two dimensions are taken
+    _signed = False  # whether data may be negative; then the feature factors are free, and only V is nonnegative
 
     @abstractmethod
     def _model(self, source: Source, y: Any) -> Model:
         """Terms and rules for these data; sets what the model learns about its hyper-parameters."""
 
+    def _read(self, X: Any, reset: bool) -> Source:
+        """The data that a user hands in, to `fit` (reset) or to `transform`."""
+        shape = getattr(self, "sample_shape", None) if reset else self._feature_shape
+        return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
+
+    def _target(self, source: Source) -> Source:
+        """What is factored: the data, unless a model derives something else from them."""
+        return source
+
+    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+        """Names and shapes of the arrays that `init` may give, in its order."""
+        data = source.data
+        return {name: (d, int(self.n_components)) for name, d in zip(factor_names(data), data.shape, strict=True)}
+
+    def _rescaled(self, factors: list[Tensor], scale: float) -> list[Tensor]:
+        """Factors of data that are `scale` times as large: the sample factor carries it."""
+        return [factors[0] * scale, *factors[1:]]
+
+    def _unit(self, scale: float) -> float:
+        """What the objective of data divided by `scale` is multiplied with."""
+        return scale ** beta_of(getattr(self, "loss", "frobenius"))
+
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
         """The factors as users see them; a scale-free model normalises here."""
         return factors
+
+    def _embedded(self, V: Tensor) -> Tensor:
+        """One row per sample from the sample factor."""
+        return V
+
+    def _features(self, source: Source) -> Tensor:
+        """Coefficients of new samples, in the units of the data."""
+        bases = [_to(F, source.data) for F in self.factors_]
+        return self._coefficients(source.data, bases) * source.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
@@ -80,8 +112,9 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
-        source = read(self, X, reset=True, sample_shape=getattr(self, "sample_shape", None), tensors=self._tensors)
+        source = self._read(X, reset=True)
         with exact(source.data.device):
+            source = self._target(source)
             model = self._model(source, y)
             starts = self._starts(source)
             result = run(
@@ -107,10 +140,9 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         array or tensor (n_samples, n_components), in the kind of `X`
         """
         check_is_fitted(self)
-        source = read(self, X, reset=False, sample_shape=self._feature_shape, tensors=self._tensors)
+        source = self._read(X, reset=False)
         with exact(source.data.device):
-            bases = [_to(F, source.data) for F in self.factors_]
-            V = self._coefficients(source.data, bases) * source.scale
+            V = self._features(source)
         return source.give(V.to(source.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
@@ -166,7 +198,8 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
         if not isinstance(self.tol, numbers.Real) or not self.tol >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
-        one_of("transform_method", self.transform_method, ("nnls", "pinv"))
+        if hasattr(self, "transform_method"):
+            one_of("transform_method", self.transform_method, ("nnls", "pinv"))
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
@@ -177,7 +210,8 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self._seeds = [int(s) for s in seeds]
         given = self.init if isinstance(self.init, str) else "arrays"
         if given == "arrays":
-            first = given_start(self.init, data, k, source.scale)
+            first = given_start(self.init, data, self._shapes(source), free=self._signed)
+            first = self._rescaled(first, 1 / source.scale)
         else:
             one_of("init", given, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
             svd = given == "nndsvda" or (given == "auto" and data.order == 2 and k <= min(data.shape))
@@ -189,25 +223,29 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         data, names, best = source.data, model.names, result.best
         factors = [result.factors[n] if self.n_init == 1 else result.factors[n][best] for n in names]
         V, *bases = self._published(factors)
-        unit = source.scale ** beta_of(getattr(self, "loss", "frobenius"))
+        unit = self._unit(source.scale)
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
-        self.reconstruction_err_ = source.scale * float(data.residual_sq([V, *bases]).sqrt())
+        rows = self._embedded(V)
+        self.reconstruction_err_ = source.scale * float(data.residual_sq([rows, *bases]).sqrt())
+        rows, *shown = self._rescaled([rows, *bases], source.scale)
         self._given_shape = source.shape[1:]
         if self._tensors:
             self.sample_shape_ = tuple(data.shape[1:])
-        self.embedding_ = source.give(V * source.scale)
-        self.factors_ = [source.give(F) for F in bases]
+        self.embedding_ = source.give(rows)
+        self.factors_ = [source.give(F) for F in shown]
         if len(bases) == 1:
-            self.components_ = source.give(bases[0].mT)
+            self.components_ = source.give(shown[0].mT)
         if self.n_init > 1:
             self.restarts_ = {
                 "loss": result.objective * unit,
                 "n_iter": result.n_iter,
-                "factors": [source.give(result.factors[n]) for n in names[1:]],
+                "factors": [
+                    source.give(F) for F in self._rescaled([result.factors[n] for n in names], source.scale)[1:]
+                ],
             }
         self._note_run(result, unit, data)
-        if data.largest() > 0 and not all(bool((F > 0).any()) for F in (V, *bases)):
+        if data.largest() > 0 and not all(bool((F != 0).any()) for F in (V, *bases)):
             warnings.warn(
                 f"{type(self).__name__}: a factor is zero everywhere although the data are not; the penalties are "
                 "stronger than the data, or init holds only zeros. Lower the weights or use another init",
@@ -243,7 +281,7 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
+        tags.input_tags.positive_only = not self._signed
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
@@ -292,25 +330,32 @@ def fit_term(data: Data, beta: float) -> Term:
     return Fit(data, modes) if beta == 2 else BetaFit(data, modes, beta)
 
 
-def given_start(arrays: Any, data: Data, n_components: int, scale: float) -> list[Tensor]:
-    """`init` as arrays, samples first: checked, copied, cast, and used as given."""
-    names, shapes = factor_names(data), [(d, n_components) for d in data.shape]
-    wanted = ", ".join(f"{n} {s}" for n, s in zip(names, shapes, strict=True))
+def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
+    """`init` as arrays, samples first: checked, copied, cast, used as given; `free` feature factors have any sign."""
+    wanted = ", ".join(f"{n} {s}" for n, s in shapes.items())
     if not isinstance(arrays, Sequence) or len(arrays) != len(shapes):
         found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
         raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or the arrays ({wanted}); got {found}")
-    start = []
-    for name, shape, array in zip(names, shapes, arrays, strict=True):
-        F = (array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))).to(
-            data.device, data.dtype
-        )
-        if tuple(F.shape) != shape:
-            raise ValueError(f"init: {name} has shape {tuple(F.shape)}, but must be {shape}; init is ({wanted})")
-        bad = int((~torch.isfinite(F) | (F < 0)).sum())
-        if bad:
-            raise ValueError(f"init: {name} has {bad} negative, NaN or infinite entries; all must be finite and >= 0")
-        start.append(F.clone())
-    return [component_major(F) for F in (start[0] / scale, *start[1:])]
+    start = [
+        given_array(f"init: {name}", array, shape, data, free and name != "V", f"; init is ({wanted})")
+        for (name, shape), array in zip(shapes.items(), arrays, strict=True)
+    ]
+    return [component_major(F) for F in start]
+
+
+def given_array(
+    name: str, array: Any, shape: tuple[int, ...], like: Data, free: bool = False, hint: str = ""
+) -> Tensor:
+    """A copy of an array that was handed in: of this shape, finite, and unless `free` nonnegative."""
+    F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
+    F = F.to(like.device, like.dtype)
+    if tuple(F.shape) != shape:
+        raise ValueError(f"{name} has shape {tuple(F.shape)}, but must be {shape}{hint}")
+    bad = int((~torch.isfinite(F) | (F < 0 if not free else False)).sum())
+    if bad:
+        kinds, wanted = ("NaN", "finite") if free else ("negative, NaN", "finite and >= 0")
+        raise ValueError(f"{name} has {bad} {kinds} or infinite entries; all must be {wanted}")
+    return F.clone()
 
 
 def _beta_coefficients(data: Data, bases: list[Tensor], beta: float) -> Tensor:

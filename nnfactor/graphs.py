@@ -1,0 +1,399 @@
+"""Graphs over samples as `Links`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency.
+
+Distances are Euclidean and the neighbours exact: a product of matrices proposes, with a proved bound on its rounding,
+every sample that could be among the nearest; their distances are then computed from differences, and ties go to the
+smaller index. Work goes in chunks of `BUDGET` numbers, never n x n, on the device where the data are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from numbers import Integral, Real
+from typing import Any, TypeVar
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .core import Links, as_links
+from .core.data import as_tensor
+from .core.sparse import from_torch_sparse
+
+BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
+
+Array = TypeVar("Array", np.ndarray, Tensor)
+Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # i, j and their squared distance, on the host
+Kernel = Callable[[np.ndarray], np.ndarray]
+
+
+def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") -> Links:
+    """Link i and j if i is among the p nearest samples of j or j among those of i (equations.md section 3).
+
+    Symmetric, without self loops; one sample alone has no link.
+
+    Parameters
+    ----------
+    X : array, tensor, DataFrame or scipy sparse matrix, (n_samples, ...)
+        Any sign; tensors are flattened per sample. Dense data are worked on where they live, sparse data on the host.
+    n_neighbors : int
+        p. The default 5 is common practice (the papers do not print theirs; harmonic functions use 7). More than
+        n_samples - 1 means all others.
+    weights : "binary", "median" or a number
+        "binary" (the papers' S): every link weighs 1. A number sigma > 0: exp(-||x_i - x_j||^2 / sigma^2), without the
+        factor 2 of other conventions (Zhu, Ghahramani and Lafferty 2003). "median": the same with sigma the median
+        length of the links (of those longer than 0), so that it follows the scale of the data.
+
+    Raises
+    ------
+    ValueError, TypeError
+        NaN or infinite entries, fewer than two dimensions or an empty one, complex or text data; `n_neighbors` not an
+        integer >= 1; unknown `weights`. TypeError: a sparse format other than CSR, CSC and COO.
+
+    Notes
+    -----
+    A sample is excluded from its own neighbours by index, so duplicates are neighbours at distance 0. Equal distances
+    are ordered by index; those that differ by float64 rounding alone may come in either order. Where a weight
+    underflows to 0 the link vanishes: a sigma far below the neighbour distances empties the graph. Time is O(n^2 m) in
+    products of matrices; many equal distances cost more, because each is computed.
+
+    Examples
+    --------
+    >>> knn_graph([[0.0], [1.0], [5.0], [7.0]], n_neighbors=1).toarray().astype(int).tolist()
+    [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
+    """
+    p = _whole(n_neighbors, "n_neighbors", least=1)
+    points = _points(X)
+    kernel = _kernel(weights, points.unit)  # before the work: it may refuse
+    return _links(points.n, _nearest(points, min(p, points.n - 1)), kernel)
+
+
+def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Links, Links]:
+    """The intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007; equations.md section 3).
+
+    Intrinsic: every labelled sample with its k1 nearest of the same class ("or", as in `knn_graph`). Penalty: for
+    every class the k2 shortest pairs (i, j) of a sample i inside and a labelled sample j outside. All weights are 1,
+    also where two classes choose the same pair. Ties go to the smaller index or (i, j).
+
+    Parameters
+    ----------
+    X : (n_samples, ...), as in `knn_graph`
+    y : integers, (n_samples,)
+        -1 (in floating point also NaN) is unlabelled: such samples have no links. Encode other labels first.
+    n_neighbors : int, optional
+        k1, at most n_c - 1 in a class of n_c samples. Default: min(n_c - 1, 3), as paper 002. Any number >= n_samples
+        links all samples of a class, as paper 000.
+    n_pairs : int
+        k2, 20 in the papers. 0 gives no penalty links; more than there are pairs takes all.
+
+    Returns
+    -------
+    (intrinsic, penalty), both over n_samples nodes. A class with k1 = n_c - 1 is kept as a clique, O(n_c) numbers. No
+    intrinsic link in a class of one, no penalty link with one class, none at all without labels.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `knn_graph`; `y` of another length or not of integers; `n_pairs` not an integer >= 0.
+
+    Examples
+    --------
+    >>> marginal_fisher_graphs([[0.0], [1.0], [2.0], [9.0], [5.0]], [0, 0, 1, 1, -1], n_pairs=1)
+    (Links(5 nodes, 2 links), Links(5 nodes, 1 links))
+    """
+    k1 = 3 if n_neighbors is None else _whole(n_neighbors, "n_neighbors", least=1)
+    points, k2 = _points(X), _whole(n_pairs, "n_pairs", least=0)
+    code = _codes(y, points.n)
+    return _intrinsic(points, code, k1), _penalty(points, code, k2)
+
+
+def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Links:
+    """Neighbouring pixels (or voxels) of a grid, weight 1, in C order of the axes as `pixels` lists them.
+
+    Parameters
+    ----------
+    shape : int or sequence of ints >= 1
+        Length of every axis, without bands; any number of axes (`(h, w)` for images, `(n,)` for a chain).
+    neighbors : 4 or 8
+        4: one step along one axis (2 d neighbours with d axes; 4 in images, the default because its Laplacian is the
+        usual smoothness). 8: diagonal steps too (all 3^d - 1; 8 in images). Anything else is a ValueError.
+
+    Examples
+    --------
+    >>> grid_graph((2, 3)), grid_graph((2, 3), neighbors=8)
+    (Links(6 nodes, 7 links), Links(6 nodes, 11 links))
+    """
+    lengths = _shape(shape)
+    if isinstance(neighbors, bool) or neighbors not in (4, 8):
+        raise ValueError(f"neighbors must be 4 (steps along one axis) or 8 (diagonal steps too), got {neighbors!r}")
+    cells = np.arange(math.prod(lengths)).reshape(lengths)
+    found = []
+    for move in product((-1, 0, 1), repeat=len(lengths)):
+        if move > (0,) * len(lengths) and (neighbors == 8 or sum(map(abs, move)) == 1):  # links have no direction: half
+            here, there = (cells[_stay(m, lengths)].ravel() for m in (move, tuple(-step for step in move)))
+            found.append((here, there, np.ones(len(here))))
+    return _links(cells.size, _joined(found))
+
+
+def pixels(cube: Array) -> Array:
+    """A cube `(h, w, bands)` as one row per pixel, `(h w, bands)`: samples, as the models want them.
+
+    Any number of axes before the bands. NumPy in, NumPy out; torch in, torch out (a view where possible). The inverse
+    is `cube(rows, (h, w))`. ValueError for fewer than two dimensions.
+
+    Examples
+    --------
+    >>> pixels(np.zeros((4, 5, 3))).shape
+    (20, 3)
+    """
+    cube = cube if isinstance(cube, Tensor) else np.asarray(cube)
+    if cube.ndim < 2:
+        raise ValueError(f"cube has shape {tuple(cube.shape)}; it must have pixel axes and then bands: (h, w, bands)")
+    return cube.reshape(math.prod(cube.shape[:-1]), cube.shape[-1])
+
+
+def cube(rows: Array, shape: int | Sequence[int]) -> Array:
+    """One row per pixel back on the grid: `(h w, k)` and `(h, w)` give `(h, w, k)`; labels `(h w,)` give `(h, w)`.
+
+    The inverse of `pixels`, for abundances as for labels. NumPy in, NumPy out; torch in, torch out. ValueError if there
+    is not one row per cell, or for a length that is not an integer >= 1.
+
+    Examples
+    --------
+    >>> cube(np.zeros((20, 3)), (4, 5)).shape
+    (4, 5, 3)
+    """
+    rows, lengths = rows if isinstance(rows, Tensor) else np.asarray(rows), _shape(shape)
+    if rows.ndim == 0 or len(rows) != math.prod(lengths):
+        raise ValueError(f"rows has shape {tuple(rows.shape)}, but a grid {lengths} has {math.prod(lengths)} cells")
+    return rows.reshape(*lengths, *rows.shape[1:])
+
+
+def adjacency_graph(A: Any) -> Links:
+    """Links from an adjacency of your own: scipy sparse, array, tensor (dense or sparse) or DataFrame, (n, n).
+
+    Weights are >= 0, finite and symmetric (up to 1e-12 of the largest); 0 is no link. The diagonal is dropped, for self
+    loops do not change a Laplacian. `A` is copied. ValueError if it is not square, not real, has NaN, infinite or
+    negative weights, or is not symmetric (use `(A + A.T) / 2` or `A.maximum(A.T)`).
+
+    Examples
+    --------
+    >>> adjacency_graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]])
+    Links(3 nodes, 2 links)
+    """
+    return as_links(A if hasattr(A, "shape") or isinstance(A, Links) else np.asarray(A), name="A")
+
+
+class _Points:
+    """n samples of m numbers, divided by a power of two so that no square overflows; distances are in that unit.
+
+    `upper(rows)` bounds the squared distances to all samples; `below` lists the pairs that may be within a limit, with
+    squared distances from differences. Both are within eta (||x_i||^2 + ||x_j||^2) of the truth, eta = (2 m + 16) eps:
+    products and norms err by m/2 eps each, centring by 2 eps, additions by the rest. `upper` has that much added, so
+    for certain distance <= upper and distance >= upper - 2 eta (||x_i||^2 + ||x_j||^2).
+    """
+
+    def __init__(self, X: Tensor) -> None:
+        self.X, self.device = X, X.device
+        self._measure(tuple(X.shape), max(abs(float(v)) for v in torch.aminmax(X)))
+        scaled = X.double() / self.unit  # float32 loses everything far from the origin
+        self.centred = scaled.sub_(scaled.mean(0))
+        self._bound(self.centred.square().sum(1), self.m)
+
+    def upper(self, rows: Tensor) -> Tensor:
+        """`(len(rows), n)`, a new tensor."""
+        bound = torch.addmm(self.high, self.centred[rows], self.centred.mT, alpha=-2)
+        return bound.add_(self.high[rows, None])
+
+    def squared(self, i: Tensor, j: Tensor) -> Tensor:
+        """Squared distances of pairs, not from centred samples: rounding there would break ties of integer data."""
+        x, y = (self.X.index_select(0, side).double().div_(self.unit) for side in (i, j))
+        return x.sub_(y).square_().sum(1)
+
+    def take(self, rows: np.ndarray) -> _Points:
+        """Some of the samples."""
+        return type(self)(self.X[rows])
+
+    def chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
+        """`rows`, on the host and the device, in pieces whose distances to all samples are within the budget."""
+        step = max(1, BUDGET // self.n)
+        for a in range(0, len(rows), step):
+            yield rows[a : a + step], torch.from_numpy(rows[a : a + step]).to(self.device)
+
+    def below(self, upper: Tensor, rows: Tensor, limit: Tensor) -> Pairs:
+        """All pairs (row, sample) that may be within `limit` (a column or a number). Overwrites `upper`."""
+        row, j = (upper.sub_(self.slack) <= limit + self.slack[rows, None]).nonzero().unbind(1)
+        pieces = (torch.split(side, self.pairs_at_once) for side in (rows[row], j))
+        squared = torch.cat([self.squared(*piece) for piece in zip(*pieces, strict=True)])
+        return rows[row].cpu().numpy(), j.cpu().numpy(), squared.cpu().numpy()
+
+    def _measure(self, shape: tuple[int, ...], largest: float) -> None:
+        self.n, self.m = shape
+        self.unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
+
+    def _bound(self, norms: Tensor, width: int) -> None:
+        self.pairs_at_once = max(1, BUDGET // width)  # a difference of two samples has about `width` entries
+        eta = (2 * self.m + 16) * torch.finfo(torch.float64).eps
+        self.high, self.slack = norms * (1 + eta), 2 * eta * norms
+
+
+class _SparsePoints(_Points):
+    """Not centred, which would densify: float64, and distances from differences, make up for it."""
+
+    def __init__(self, X: sp.csr_array) -> None:
+        self.X, self.device = X, torch.device("cpu")
+        self._measure(X.shape, float(np.abs(X.data).max(initial=0)))
+        self.scaled = X / self.unit
+        self.transposed = self.scaled.T.tocsr()
+        self._bound(torch.from_numpy(self.scaled.power(2).sum(axis=1)), 1 + 2 * X.nnz // self.n)
+
+    def upper(self, rows: Tensor) -> Tensor:
+        inner = (self.scaled[rows.numpy()] @ self.transposed).toarray()
+        return torch.from_numpy(inner).mul_(-2).add_(self.high).add_(self.high[rows, None])
+
+    def squared(self, i: Tensor, j: Tensor) -> Tensor:
+        difference = self.scaled[i.numpy()] - self.scaled[j.numpy()]
+        return torch.from_numpy(difference.power(2).sum(axis=1))
+
+
+def _points(X: Any) -> _Points:
+    sparse = sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided)
+    X = _sparse(X) if sparse else as_tensor(X)
+    if X.ndim < 2 or (sparse and X.ndim > 2) or 0 in X.shape:
+        raise ValueError(f"X has shape {tuple(X.shape)}; it must be (n_samples, n_features, ...), no dimension empty")
+    values = torch.from_numpy(X.data) if sparse else X
+    bad = int((~values.isfinite()).sum())
+    if bad:
+        raise ValueError(f"Input X contains NaN or infinity: {bad} of {values.numel()} entries; fill or drop them")
+    return _SparsePoints(X) if sparse else _Points(X.reshape(len(X), -1))
+
+
+def _sparse(X: Any) -> sp.csr_array:
+    X = from_torch_sparse(X) if isinstance(X, Tensor) else X
+    if X.format not in ("csr", "csc", "coo"):
+        raise TypeError(f"X: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"X has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
+    X = sp.csr_array(X, dtype=np.float64, copy=True)
+    X.sum_duplicates()
+    return X
+
+
+def _nearest(points: _Points, p: int) -> Pairs:
+    """The p nearest others of every sample, ordered by (sample, distance, other)."""
+    found = []
+    for here, rows in points.chunks(np.arange(points.n if p else 0)):
+        upper = points.upper(rows)
+        upper[:, here[0] : here[-1] + 1].diagonal().fill_(torch.inf)
+        # p distances are within the p-th smallest bound, so the p nearest are, and so are their lower bounds
+        limit = upper.topk(p, sorted=False, largest=False).values.amax(1, keepdim=True)
+        i, j, squared = points.below(upper, rows, limit)
+        order = np.lexsort((j, squared, i))
+        i = i[order]
+        order = order[np.arange(len(i)) - np.searchsorted(i, i) < p]
+        found.append((here.repeat(p), j[order], squared[order]))
+    return _joined(found)
+
+
+def _shortest(points: _Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
+    """The shortest pairs of a sample of class c and one of another class, ordered by (distance, i, j)."""
+    inside = np.flatnonzero(code == c)
+    best = _joined([])
+    for here, rows in points.chunks(inside):
+        upper = points.upper(rows).index_fill_(1, torch.from_numpy(inside).to(points.device), torch.inf)
+        count = min(n_pairs, len(here) * (points.n - len(inside)))
+        limit = upper.flatten().topk(count, sorted=False, largest=False).values.amax()
+        if len(best[2]) == n_pairs:
+            limit = limit.clamp(max=float(best[2][-1]))
+        i, j, squared = _joined([best, points.below(upper, rows, limit)])
+        order = np.lexsort((j, i, squared))[:n_pairs]
+        best = i[order], j[order], squared[order]
+    return best
+
+
+def _intrinsic(points: _Points, code: np.ndarray, k1: int) -> Links:
+    cliques, found = np.full(points.n, -1), []
+    for c in range(code.max(initial=-1) + 1):
+        members = np.flatnonzero(code == c)
+        if len(members) <= k1 + 1:
+            cliques[members] = c
+        else:
+            i, j, squared = _nearest(points.take(members), k1)
+            found.append((members[i], members[j], squared))
+    return _links(points.n, _joined(found), cliques=cliques if (cliques >= 0).any() else None)
+
+
+def _penalty(points: _Points, code: np.ndarray, k2: int) -> Links:
+    labelled, classes, found = np.flatnonzero(code >= 0), code.max(initial=-1) + 1, []
+    if classes > 1 and k2 > 0:
+        some = points.take(labelled)
+        found = [_shortest(some, code[labelled], c, k2) for c in range(classes)]
+    i, j, squared = _joined(found)
+    return _links(points.n, (labelled[i], labelled[j], squared))
+
+
+def _joined(pairs: Sequence[Pairs]) -> Pairs:
+    none: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+    i, j, squared = (np.concatenate(part) for part in zip(none, *pairs, strict=True))
+    return i, j, squared
+
+
+def _links(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndarray | None = None) -> Links:
+    """Links of weight `kernel(squared distances)`; every pair counts once, in whatever direction it was found."""
+    i, j, squared = pairs
+    _, once = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_index=True)
+    i, j, weights = i[once], j[once], kernel(squared[once])
+    S = sp.csr_array((weights, (i, j)), shape=(n, n))
+    return Links(S + S.T, cliques)
+
+
+def _stay(move: Sequence[int], lengths: Sequence[int]) -> tuple[slice, ...]:
+    """The cells that `move` does not push off the grid."""
+    return tuple(slice(max(0, -s), length - max(0, s)) for s, length in zip(move, lengths, strict=True))
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
+    return int(value)
+
+
+def _kernel(weights: Any, unit: float) -> Kernel:
+    """Weights of links from their squared distances in a unit of length."""
+    if isinstance(weights, str) and weights == "binary":
+        return np.ones_like
+    median = isinstance(weights, str) and weights == "median"
+    if not median and (isinstance(weights, bool) or not isinstance(weights, Real) or not 0 < float(weights) < math.inf):
+        raise ValueError(f'weights must be "binary", "median" or a finite number sigma > 0, got {weights!r}')
+
+    def gaussian(squared: np.ndarray) -> np.ndarray:
+        length = np.sqrt(squared) * unit
+        sigma = float(weights) if not median else np.median(length[length > 0]) if length.any() else 1.0
+        with np.errstate(over="ignore"):  # the weight is 0 then
+            return np.exp(-np.square(length / sigma))
+
+    return gaussian
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    lengths = tuple(shape) if isinstance(shape, Sequence | np.ndarray) else (shape,)
+    if not lengths:
+        raise ValueError("shape is empty; it needs a length for every axis, as (h, w)")
+    return tuple(_whole(length, "every length in shape", least=1) for length in lengths)
+
+
+def _codes(y: Any, n: int) -> np.ndarray:
+    """Classes as 0, 1, ... in increasing order of their labels; -1 where unlabelled."""
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    if y.shape != (n,):
+        raise ValueError(f"y has shape {y.shape}, but X has {n} samples; it needs one label per sample")
+    if y.dtype.kind not in "iufb":
+        raise ValueError(f"y has dtype {y.dtype}; encode the labels as integers, -1 for unlabelled samples")
+    known = (y != -1) & (y == y)
+    if y.dtype.kind == "f" and not (np.isfinite(y[known]) & (y[known] == np.floor(y[known]))).all():
+        raise ValueError("y holds fractions or infinity; labels must be integers, -1 or NaN for unlabelled samples")
+    code = np.full(n, -1)
+    code[known] = np.unique(y[known], return_inverse=True)[1]
+    return code
