@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from nnfactor import NGE, NMF, NTF
+from nnfactor import N2S2L, NGE, NMF, NTF
 
 MATRIX = {  # take (n, m), dense or sparse
     "NMF": lambda **kw: NMF(3, **kw),
@@ -15,9 +15,11 @@ MATRIX = {  # take (n, m), dense or sparse
     "NGE": lambda **kw: NGE(3, **kw),
     "NGE, multiplicative": lambda **kw: NGE(3, solver="multiplicative", basis_rule="paper", **kw),
     "NGE, m_matrix": lambda **kw: NGE(3, solver="m_matrix", **kw),
+    "N2S2L": lambda **kw: N2S2L(3, neighbors=3, **kw),
+    "N2S2L, multiplicative": lambda **kw: N2S2L(3, neighbors=2, beta=100.0, solver="multiplicative", **kw),
     "NGE, sweeps": lambda **kw: NGE(3, inner="sweeps", alpha=100.0, **kw),
 }
-TENSOR = {key: make for key, make in MATRIX.items() if key.startswith(("NTF", "NGE"))}
+TENSOR = {key: make for key, make in MATRIX.items() if key.startswith(("NTF", "NGE", "N2S2L"))}
 
 # Whose factors do not change (but for the scale) when the data are multiplied by a constant.
 SCALE_FREE = {key: make for key, make in MATRIX.items() if "beta" not in key}

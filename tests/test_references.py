@@ -5,7 +5,7 @@ import pytest
 import reference as ref
 import scipy.sparse as sp
 
-from nnfactor import NGE, NMF, NTF, MarginalFisher
+from nnfactor import N2S2L, NGE, NMF, NTF, MarginalFisher
 from nnfactor.graphs import marginal_fisher_graphs
 
 SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}
@@ -114,6 +114,31 @@ def test_the_papers_normalisation_in_every_iteration_changes_nothing():
     model = NGE(K, n_discriminative=2, alpha=3.0, graph=pair, solver="mu", init=start, max_iter=30, tol=0)
     printed = iterated(lambda Fs: ref.nge_step_normalised(X, Fs, pair, 3.0, 2), start, 30)
     assert_same(fitted(model, X), ref.normalise(printed))
+
+
+@pytest.mark.parametrize("n", [5, 100])
+@pytest.mark.parametrize("basis", ["exact", "paper"])
+@pytest.mark.parametrize("rule", NGE_RULES)
+@pytest.mark.parametrize("order", [2, 3])
+def test_n2s2l(order, rule, basis, n):
+    X, start = data(order)
+    (S, Sp), (Ss, _), (settings, v_rule) = graphs(len(X)), graphs(len(X), 8), NGE_RULES[rule]
+    shared = {"alpha": 10.0, "basis_rule": basis, "init": start, "max_iter": n, "tol": 0}
+    model = N2S2L(K, n_discriminative=2, beta=5.0, graph=(S, Sp), neighbors=Ss, **shared, **settings)
+    mine = fitted(model, X)
+    update = lambda Fs: ref.nge_step(X, Fs, (S, Sp), 10.0, 2, basis=basis, v_rule=v_rule, beta=5.0, Ss=Ss)
+    assert_same(mine, ref.normalise(iterated(update, start, n)), 1e-7 if rule == "m_matrix" else 1e-8)
+    np.testing.assert_allclose(model.loss_, ref.nge_objective(X, mine, (S, Sp), 10.0, 2, 5.0, Ss), rtol=1e-9)
+
+
+def test_n2s2l_builds_cliques_and_neighbours():
+    rng = np.random.default_rng(0)
+    X, y = rng.random((14, 6)), np.array([0] * 5 + [1] * 4 + [2] * 3 + [-1] * 2)
+    model = N2S2L(3, neighbors=4, max_iter=2, tol=0, random_state=0).fit(X, y)
+    for mine, theirs in zip(model.graph_, ref.marginal_fisher(X, y, 100, 20), strict=True):
+        np.testing.assert_array_equal(mine.toarray(), theirs)
+    assert model.graph_[0].adjacency.nnz == 0  # class sums, no links
+    np.testing.assert_array_equal(model.neighbors_.toarray(), ref.knn_graph(X, 4))
 
 
 @pytest.mark.parametrize("n_neighbors", [None, 1, 100])

@@ -95,7 +95,8 @@ class Dense:
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum of `d_beta(X, [[factors]])` over all entries, float64 (twice the usual for beta = 2)."""
         floor = self.floor()
-        return self._each_chunk(factors, lambda X, Y: _sum64(div.loss(X, Y.clamp(min=floor), beta), batch=Y.dim() - 2))
+        loss = self._each_chunk(factors, lambda X, Y: _sum64(div.loss(X, Y.clamp(min=floor), beta), Y.dim() - 2))
+        return loss.clamp(min=0)  # rounding alone could go below
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, `Y = [[factors]]`, in row chunks of the reconstruction."""
@@ -224,7 +225,7 @@ class Sparse:
             outside = (V.sum(-2, dtype=torch.float64) * U.sum(-2, dtype=torch.float64)).sum(-1)
         else:
             outside = reduce(torch.add, (_sum64(zero(Y.clamp(min=floor)), Y.dim() - 2) for _, Y in self._chunks(V, U)))
-        return reduce(torch.add, inside, outside)
+        return reduce(torch.add, inside, outside).clamp(min=0)
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """As for `Dense`: the pull through the pattern only, the push by column sums (beta = 1) or in row chunks."""

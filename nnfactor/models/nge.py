@@ -159,15 +159,23 @@ class NGE(Factorization):
         self.verbose = verbose
 
     def _model(self, source: Source, y: Any) -> Model:
-        (own, between), n_classes = self._graphs(source, y)
-        q = self._discriminative(n_classes)
-        V, *bases = factor_names(source.data)
-        first = torch.arange(self.n_components) < q
-        graph = partial(Graph, on=V, gauge=tuple(bases), weight=float(self.alpha), split=self.basis_rule)
-        terms = [Fit(source.data, (V, *bases)), graph(own, columns=first), graph(between, columns=~first)]
+        names = factor_names(source.data)
+        self.graph_, n_classes = self._graphs(source, y)
+        self.n_discriminative_ = self._discriminative(n_classes)
+        first = torch.arange(self.n_components) < self.n_discriminative_
         basis, embedding = self._rules()
-        self.graph_, self.n_discriminative_ = (own, between), q
-        return Model(terms, {**dict.fromkeys(bases, basis), V: embedding}, (V, *bases))
+        terms = [Fit(source.data, names), *self._penalties(source, names, first)]
+        return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
+
+    def _penalties(self, source: Source, names: tuple[str, ...], first: Tensor) -> list[Graph]:
+        """Intrinsic graph on the discriminative columns, penalty graph on the others."""
+        graph = partial(Graph, on="V", gauge=names[1:], weight=float(self.alpha), split=self.basis_rule)
+        own, between = self.graph_
+        return [graph(own, columns=first), graph(between, columns=~first)]
+
+    def _default_graph(self) -> MarginalFisher:
+        """What graph="marginal_fisher" means."""
+        return MarginalFisher()
 
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
         return unit_columns(factors)
@@ -176,7 +184,7 @@ class NGE(Factorization):
         """The two graphs, and how many classes they come from."""
         n = source.data.shape[0]
         codes, self.classes_ = encode_labels(y, n) if y is not None else (None, np.array([]))
-        builder = MarginalFisher() if isinstance(self.graph, str) else self.graph
+        builder = self._default_graph() if isinstance(self.graph, str) else self.graph
         if isinstance(builder, BaseEstimator):
             if codes is None:
                 raise ValueError(

@@ -1,0 +1,144 @@
+"""Nonnegative semi-supervised learning (paper 000), for vectors, matrices and tensors.
+
+Wang, Yan, Song and Wang (2009), "Non-negative semi-supervised learning".
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..core import Graph, Links
+from ..graphs import adjacency_graph, knn_graph
+from .nge import NGE, MarginalFisher
+from .reading import Source
+
+ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
+
+
+class N2S2L(NGE):
+    """Nonnegative semi-supervised learning: NGE with a third graph, over all samples, labelled or not.
+
+    Minimises (paper 000, Eqs. 9 and 40; equations.md section 2)
+
+        ||X - [[V, U1, ...]]||^2 + sum_j (prod_b ||u^b_j||^2) v_j' Y_j v_j,
+        Y_j = alpha L + beta L^s for the first q columns, alpha L^p for the others,
+
+    with L the intrinsic and L^p the penalty graph over labelled samples and L^s the nearest-neighbour graph over all.
+    alpha and beta are those of the trace form (the paper's sums over i != j are twice that) and do not depend on the
+    data's scale.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k; the paper takes round(n m / (n + m)).
+    n_discriminative : int or None
+        q; None: min(number of classes, k), as in the paper.
+    alpha, beta : float
+        Weights of the labelled graphs (the paper: 10) and of the neighbour graph (the paper: 1e-6 to 1e3).
+    graph : "marginal_fisher", MarginalFisher, or (intrinsic, penalty)
+        "marginal_fisher" means k1 = n_c - 1 here, as in the paper: all samples of a class are linked.
+    neighbors : int, or adjacency (n, n)
+        p of the neighbour graph, whose value the paper does not give (5 is common practice), or the graph itself.
+    solver, basis_rule, inner, inner_iter, inner_tol, sample_shape, init, n_init, max_iter, tol, transform_method, \
+random_state, device, dtype, callback, verbose
+        As for `NGE`; basis_rule="paper" is Eqs. 25 and 54.
+
+    Attributes
+    ----------
+    neighbors_ : Links
+        The neighbour graph.
+    embedding_, factors_, components_, graph_, classes_, n_discriminative_, loss_, reconstruction_err_, n_iter_, \
+converged_, history_, restarts_, sample_shape_, fit_info_
+        As for `NGE`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor import N2S2L
+    >>> rng = np.random.default_rng(0)
+    >>> y = np.array([0, 1] + 8 * [-1])                   # two labelled samples, eight that are not
+    >>> X = rng.random((10, 6)) + np.eye(2)[np.arange(10) % 2] @ rng.random((2, 6))
+    >>> model = N2S2L(n_components=3, neighbors=2, random_state=0).fit(X, y)
+    >>> model.embedding_.shape, model.neighbors_.n_nodes
+    ((10, 3), 10)
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        n_discriminative: int | None = None,
+        alpha: float = 10.0,
+        beta: float = 1.0,
+        graph: Any = "marginal_fisher",
+        neighbors: Any = 5,
+        solver: str = "auto",
+        basis_rule: str = "exact",
+        inner: str = "cg",
+        inner_iter: int | str = "auto",
+        inner_tol: float | None = None,
+        sample_shape: Sequence[int] | None = None,
+        init: Any = "auto",
+        n_init: int = 1,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        transform_method: str = "nnls",
+        random_state: Any = None,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        callback: Callable[..., Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        super().__init__(
+            n_components,
+            n_discriminative=n_discriminative,
+            alpha=alpha,
+            graph=graph,
+            solver=solver,
+            basis_rule=basis_rule,
+            inner=inner,
+            inner_iter=inner_iter,
+            inner_tol=inner_tol,
+            sample_shape=sample_shape,
+            init=init,
+            n_init=n_init,
+            max_iter=max_iter,
+            tol=tol,
+            transform_method=transform_method,
+            random_state=random_state,
+            device=device,
+            dtype=dtype,
+            callback=callback,
+            verbose=verbose,
+        )
+        self.beta = beta
+        self.neighbors = neighbors
+
+    def _penalties(self, source: Source, names: tuple[str, ...], first: Tensor) -> list[Graph]:
+        self.neighbors_ = self._neighbor_graph(source)
+        near = partial(Graph, on="V", gauge=names[1:], weight=float(self.beta), split=self.basis_rule)
+        return [*super()._penalties(source, names, first), near(self.neighbors_, columns=first)]
+
+    def _neighbor_graph(self, source: Source) -> Links:
+        if isinstance(self.neighbors, numbers.Integral):
+            return knn_graph(source.X, self.neighbors)
+        links = adjacency_graph(self.neighbors)
+        if links.n_nodes != source.data.shape[0]:
+            raise ValueError(f"neighbors has {links.n_nodes} nodes, X has {source.data.shape[0]} samples")
+        return links
+
+    def _default_graph(self) -> MarginalFisher:
+        return MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not isinstance(self.beta, numbers.Real) or not 0 <= self.beta < np.inf:
+            raise ValueError(f"beta must be a finite number >= 0, got {self.beta!r}")
+        if isinstance(self.neighbors, numbers.Integral) and (isinstance(self.neighbors, bool) or self.neighbors < 1):
+            raise ValueError(f"neighbors must be a whole number >= 1 or an adjacency, got {self.neighbors!r}")
