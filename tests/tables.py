@@ -22,6 +22,8 @@ from nnfactor.core import (
     multiplicative,
     projected,
 )
+from nnfactor.core.polynomial import PolynomialFit
+from nnfactor.core.ties import TiedFit, Ties
 
 SHAPES = {2: (7, 6), 3: (6, 4, 5), 4: (4, 3, 5, 2), 5: (3, 2, 4, 2, 3)}
 
@@ -34,7 +36,7 @@ class Problem:
     factors: dict
     own: Links
     between: Links
-    first: torch.Tensor
+    first: np.ndarray
 
     @property
     def modes(self):
@@ -56,7 +58,7 @@ def problem(order=2, batch=(), seed=0, k=4, zeros=0.0, dtype=torch.float64, shap
         F *= rng.random(F.shape) >= zeros
         factors["V" if b == 0 else f"U{b}"] = tensor(F).mT
     factors["weight"] = tensor(10.0 ** rng.integers(-2, 3, size=batch))
-    return Problem(tensor(X), factors, _graph(rng, shape[0], weighted), _graph(rng, shape[0], True), torch.arange(k) < 2)
+    return Problem(tensor(X), factors, _graph(rng, shape[0], weighted), _graph(rng, shape[0], True), np.arange(k) < 2)
 
 
 def _graph(rng, n, weighted):
@@ -69,21 +71,35 @@ def _gauged(p, weight="weight", split="exact"):
     return [graph(p.own, columns=p.first), graph(p.between, columns=~p.first)]
 
 
+def _tied(p):
+    """Two samples for every row of the sample factor, in a shuffled order."""
+    n = len(p.X)
+    groups = np.random.default_rng(n).permutation(np.tile(np.arange(n), 2))
+    return TiedFit(torch.cat([p.X, 2 * p.X]), p.modes, Ties(groups))
+
+
+def _polynomial(p, degree):
+    """Of the first matrix slice: the term is one of matrices."""
+    return [PolynomialFit(p.X.reshape(*p.X.shape[:2], -1)[..., 0], ("V", "U1"), degree)]
+
+
 TERMS = {
     "fit": lambda p: [Fit(p.X, p.modes)],
     "graph": lambda p: [Graph(p.own, "V", weight="weight")],
     "graph, columns": lambda p: [Graph(p.own, "V", columns=p.first, weight=3.0)],
-    "graph, weighted columns": lambda p: [Graph(p.own, "V", columns=torch.arange(len(p.first)) / 2.0)],
+    "graph, weighted columns": lambda p: [Graph(p.own, "V", columns=np.arange(len(p.first)) / 2.0)],
     "graph, gauge": _gauged,
     "graph, gauge, paper": partial(_gauged, split="paper"),
     "L1": lambda p: [L1("V", "weight")],
     "L2": lambda p: [L2("U1", "weight")],
     "L21": lambda p: [L21("U1", 2.0)],
+    "tied": lambda p: [_tied(p), L2("V", 0.5)],
     "nge": lambda p: [Fit(p.X, p.modes), *_gauged(p)],
     "nge, paper": lambda p: [Fit(p.X, p.modes), *_gauged(p, split="paper")],
     "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", "weight"), L2("U1", "weight"), L2("V", 0.5)],
     "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Graph(p.own, "V", weight=0.1)],
 } | {f"beta {b:g}": (lambda p, b=b: [BetaFit(p.X + 0.01, p.modes, b)]) for b in (-0.5, 0, 0.5, 1, 1.5, 2, 3)}
+TERMS |= {f"polynomial {d}": partial(_polynomial, degree=d) for d in (1, 2, 3)}
 
 MIXED = {  # beta-divergences with penalties: the exponent must change
     "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", "weight"), L2("U1", 1.0)],
@@ -93,7 +109,7 @@ MIXED = {  # beta-divergences with penalties: the exponent must change
     "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Graph(p.own, "V", weight="weight")],
 }
 
-MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group")}
+MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied")}
 
 RULES = {
     "multiplicative": multiplicative,

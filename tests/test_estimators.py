@@ -36,7 +36,9 @@ def same(a, b, tol=1e-7):
 
 
 def product(model):
-    return reconstruct([torch.as_tensor(np.asarray(F, dtype=float)) for F in (model.embedding_, *model.factors_)]).numpy()
+    return reconstruct(
+        [torch.as_tensor(np.asarray(F, dtype=float)) for F in (model.embedding_, *model.factors_)]
+    ).numpy()
 
 
 def assert_sound(model, X):
@@ -44,7 +46,11 @@ def assert_sound(model, X):
     X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=float)
     k = model.n_components
     assert model.embedding_.shape == (len(X), k)
-    assert [F.shape for F in model.factors_] == [(d, k) for d in model.sample_shape_] if hasattr(model, "sample_shape_") else True
+    assert (
+        [F.shape for F in model.factors_] == [(d, k) for d in model.sample_shape_]
+        if hasattr(model, "sample_shape_")
+        else True
+    )
     for F in (model.embedding_, *model.factors_):
         assert np.isfinite(F).all() and (F >= 0).all()
     residual = np.linalg.norm(X.reshape(product(model).shape) - product(model))
@@ -120,7 +126,9 @@ class TestWhatIsTaken:
         wide = sp.csr_matrix(D)
         wide.indices, wide.indptr = wide.indices.astype(np.int64), wide.indptr.astype(np.int64)
         for S in (sp.csr_matrix(D), sp.csc_array(D), sp.coo_array(D), unsorted, doubled, stored, wide):
-            before = [a.copy() for a in ((S.row, S.col, S.data) if S.format == "coo" else (S.indptr, S.indices, S.data))]
+            before = [
+                a.copy() for a in ((S.row, S.col, S.data) if S.format == "coo" else (S.indptr, S.indices, S.data))
+            ]
             model = make(key, init="random").fit(S, Y)
             same(product(model), product(expected), 1e-6)
             same(model.transform(S), expected.transform(D), 1e-6)
@@ -271,7 +279,10 @@ class TestWhatIsRefused:
     @pytest.mark.parametrize(
         "settings, message",
         [
-            ({"solver": "auto", "basis_rule": "paper"}, "basis_rule='paper'.*Use solver='multiplicative' or 'm_matrix'"),
+            (
+                {"solver": "auto", "basis_rule": "paper"},
+                "basis_rule='paper'.*Use solver='multiplicative' or 'm_matrix'",
+            ),
             ({"n_discriminative": 4}, r"n_discriminative must be None or a whole number in 0\.\.3, got 4"),
             ({"alpha": -1.0}, "alpha"),
             ({"alpha": np.nan}, "alpha"),
@@ -336,7 +347,9 @@ class TestWhatIsPromised:
         assert len(history["objective"]) == len(history["seconds"]) == 31
         assert (np.diff(history["objective"]) <= 1e-9 * history["objective"][0]).all()
         assert (np.diff(history["seconds"]) >= 0).all()
-        np.testing.assert_allclose(history["objective"][-1], model.loss_, rtol=1e-6, atol=1e-9 * history["objective"][0])
+        np.testing.assert_allclose(
+            history["objective"][-1], model.loss_, rtol=1e-6, atol=1e-9 * history["objective"][0]
+        )
         with pytest.warns(ConvergenceWarning, match="max_iter=20.*tol=1e-12"):
             model = make(key, max_iter=20, tol=1e-12).fit(X, Y)
         assert not model.converged_ and model.history_["iteration"].tolist() == [0, 10, 20]

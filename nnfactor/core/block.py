@@ -33,14 +33,18 @@ class Quad:
         Nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, or the adjacency of a graph.
     sign : int
         +1 or -1.
+    span : slice or None
+        The only columns of F that it acts on; `cols` is as wide. None: all.
     """
 
     cols: Tensor
     rows: Tensor | Links | None = None
     sign: int = 1
+    span: slice | None = None
 
     def __call__(self, F: Tensor) -> Tensor:
-        """`rows F cols`, without the sign; F's memory order is kept."""
+        """`rows F cols` on its columns, without the sign; F's memory order is kept."""
+        F = F if self.span is None else F[..., self.span]
         return self.on_rows((self.cols @ F.mT).mT if self.mixes_columns else F * self.cols)
 
     def on_rows(self, F: Tensor) -> Tensor:
@@ -106,10 +110,10 @@ class Block:
         return 1.0 if high <= low else 1.0 / (high - low)
 
     def merged(self) -> Block:
-        """The same block with one quad for all that share rows and sign."""
-        groups: dict[tuple[int, int], list[Quad]] = {}
+        """The same block with one quad for all that share rows, sign and columns."""
+        groups: dict[tuple[int, int, str], list[Quad]] = {}
         for q in self.quads:
-            groups.setdefault((id(q.rows), q.sign), []).append(q)
+            groups.setdefault((id(q.rows), q.sign, str(q.span)), []).append(q)
         return replace(self, quads=tuple(replace(g[0], cols=_merge([q.cols for q in g])) for g in groups.values()))
 
     def without(self, quads: Sequence[Quad]) -> Block:
@@ -118,11 +122,11 @@ class Block:
 
     def up(self, F: Tensor) -> Tensor:
         """The part of half the gradient that drives entries down: push and the positive quads."""
-        return _total([q(F) for q in self.quads if q.sign > 0], self.push, F)
+        return _total([q for q in self.quads if q.sign > 0], self.push, F)
 
     def down(self, F: Tensor) -> Tensor:
         """The part of half the gradient that drives entries up: pull and the negative quads."""
-        return _total([q(F) for q in self.quads if q.sign < 0], self.pull, F)
+        return _total([q for q in self.quads if q.sign < 0], self.pull, F)
 
     def half_gradient(self, F: Tensor) -> Tensor:
         """`up(F) - down(F)`."""
@@ -133,9 +137,24 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def _total(parts: list[Tensor], linear: Tensor | None, F: Tensor) -> Tensor:
-    parts = parts if linear is None else [*parts, linear]
-    return reduce(torch.add, parts) if parts else torch.zeros_like(F)
+def accumulate(total: Tensor, quads: Sequence[Quad], values: Sequence[Tensor], alpha: int = 1) -> Tensor:
+    """Add what quads of a span are worth to a tensor of all columns, in place."""
+    for q, value in zip(quads, values, strict=True):
+        total[..., q.span or slice(None)].add_(value, alpha=alpha)
+    return total
+
+
+def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
+    """The sum of quads and a linear part; a new tensor only where there is something to add."""
+    whole = [q(F) for q in quads if q.span is None]
+    some = [q for q in quads if q.span is not None]
+    parts = whole if linear is None else [*whole, linear]
+    total = reduce(torch.add, parts) if parts else torch.zeros_like(F)
+    if not some:
+        return total
+    if total is linear or total.shape != F.shape:
+        total = total.expand_as(F).clone()  # the linear part may be shared
+    return accumulate(total, some, [q(F) for q in some])
 
 
 def _merge(cols: list[Tensor]) -> Tensor:
@@ -146,6 +165,8 @@ def _merge(cols: list[Tensor]) -> Tensor:
     weights = [c for c in cols if c.shape[-2] == 1]
     if not grams:
         return reduce(torch.add, weights)
+    total = reduce(torch.add, grams)
     if weights:
-        grams.append(torch.diag_embed(reduce(torch.add, weights).squeeze(-2)))
-    return reduce(torch.add, grams)
+        total = total.clone() if total is grams[0] else total
+        total.diagonal(dim1=-2, dim2=-1).add_(reduce(torch.add, weights).squeeze(-2))
+    return total

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from . import divergence as div
+from .links import to_rows
 from .memo import Memo, tiny
 from .ops import component_major, even_cut, gram, khatri_rao, wide
 from .sparse import CSR, from_torch_sparse
@@ -401,8 +402,8 @@ def _column_sums(factors: Sequence[Tensor], mode: int) -> Tensor:
 
 def _sparse_wide(X: CSR, F: Tensor) -> Tensor:
     """`X @ F` for every problem of a batch as one sparse product."""
-    rows = F.movedim(-2, 0).reshape(F.shape[-2], -1)
-    return X.product(rows).mT.contiguous().view(*F.shape[:-2], F.shape[-1], -1).mT
+    rows = X.product(to_rows(F))
+    return rows.mT.contiguous().view(*F.shape[:-2], F.shape[-1], -1).mT
 
 
 def _rows(matrix: Tensor, problems: int = 1) -> int:

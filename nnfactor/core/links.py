@@ -81,9 +81,14 @@ class Links:
     def __matmul__(self, F: Tensor) -> Tensor:
         return from_rows(self.product(to_rows(F)), F)
 
-    def energy(self, F: Tensor) -> Tensor:
-        """`f' L f` for every column of `F`, `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
-        return self._memo("energy", (F,), lambda: self.on(F).energy(to_rows(F)).view(*F.shape[:-2], 1, F.shape[-1]))
+    def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
+        """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
+
+        def edge_by_edge() -> Tensor:
+            some = F if span is None else F[..., span]
+            return self.on(F).energy(to_rows(some)).view(*F.shape[:-2], 1, some.shape[-1])
+
+        return self._memo(("energy", str(span)), (F,), edge_by_edge)
 
     def toarray(self) -> np.ndarray:
         """The dense adjacency (for small graphs and tests)."""
@@ -116,7 +121,7 @@ def as_links(graph: Any, name: str = "links") -> Links:
 
 def to_rows(F: Tensor) -> Tensor:
     """A factor `(..., n, k)` as one row-major matrix `(n, B k)`: every column of every problem is alike to a graph."""
-    return F.movedim(-2, 0).reshape(F.shape[-2], -1)
+    return F.movedim(-2, 0).reshape(F.shape[-2], -1).contiguous()
 
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:
@@ -138,12 +143,12 @@ class _OnDevice:
 
     @cached_property
     def incidence(self) -> list[CSR]:
-        """Links as rows (+sqrt w, -sqrt w), in pieces of at most n rows so that no product outgrows a factor."""
+        """Links as rows (+sqrt w, -sqrt w), in pieces of n (at least 4096) rows: no product outgrows a factor."""
         upper = sp.triu(self.links.adjacency, k=1).tocoo()
         n, w = self.links.n_nodes, np.sqrt(upper.data.astype(np.float64))
         pieces = []
-        for a in range(0, upper.nnz, n):
-            i, j, r = upper.row[a : a + n], upper.col[a : a + n], w[a : a + n]
+        for a in range(0, upper.nnz, size := max(n, 4096)):
+            i, j, r = upper.row[a : a + size], upper.col[a : a + size], w[a : a + size]
             rows = np.tile(np.arange(len(r)), 2)
             values, ends = np.concatenate([r, -r]), np.concatenate([i, j])
             pieces.append(self._csr(sp.csr_array((values, (rows, ends)), shape=(len(r), n))))

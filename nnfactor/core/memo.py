@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class Memo:
@@ -37,6 +38,19 @@ class Memo:
     def clear(self) -> None:
         """Forget everything (and release what it held)."""
         self._kept.clear()
+
+
+def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+    """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function."""
+    if F.requires_grad or F.is_inference():
+        return make(F)
+    known = _KEPT.setdefault(F, {})
+    if make not in known or known[make][0] != F._version:
+        known[make] = (F._version, make(F))
+    return known[make][1]
+
+
+_KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def _same(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:

@@ -13,7 +13,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .memo import tiny
+from .memo import remembered, tiny
 
 
 def unfold(X: Tensor, mode: int, order: int | None = None) -> Tensor:
@@ -73,7 +73,11 @@ def even_cut(shape: Sequence[int]) -> int:
 
 
 def gram(F: Tensor) -> Tensor:
-    """`F'F`, `(..., k, k)`."""
+    """`F'F`, `(..., k, k)`; remembered for as long as F lives, because every term that needs it asks again."""
+    return remembered(F, _gram)
+
+
+def _gram(F: Tensor) -> Tensor:
     return F.mT @ F
 
 
@@ -111,7 +115,11 @@ def wide(X: Tensor, F: Tensor) -> Tensor:
     return (F.mT.reshape(-1, rows) @ X.mT).view(*batch, k, -1).mT
 
 
-def safe_ratio(down: Tensor, up: Tensor) -> Tensor:
-    """`down / up` with 0/0 = 1 and no infinity, without a comparison (those cost several divisions on CPU)."""
+def safe_ratio(down: Tensor, up: Tensor, fresh: bool = False) -> Tensor:
+    """`down / up` with 0/0 = 1 and no infinity, without a comparison (those cost several divisions on CPU).
+
+    `fresh` says that `up` belongs to the caller and may be written to: a large new tensor costs more than its sum.
+    """
     floor = tiny(down.dtype)
-    return (down + floor).div_(up + floor).clamp_(max=1 / floor)
+    up = up.add_(floor) if fresh else up + floor
+    return (down + floor).div_(up).clamp_(max=1 / floor)

@@ -9,17 +9,20 @@ No objective carries a factor 1/2; a block's `up - down` is half the gradient of
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from . import divergence
 from .block import Block, Quad
 from .data import Data, as_data
 from .links import Links, as_links
+from .memo import Memo
 from .ops import gram
 
 Factors = Mapping[str, Tensor]
@@ -65,7 +68,7 @@ class Fit:
     def block(self, factors: Factors, name: str) -> Block:
         """Pull `MTTKRP`, one Gram: the Hadamard product of the other factors' Grams."""
         Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
-        grams = [self._gram(factors, m) for m in self.modes if m != name]
+        grams = [gram(factors[m]) for m in self.modes if m != name]
         return Block(quads=(Quad(reduce(torch.mul, grams)),), pull=self.data.mttkrp(Fs, at))
 
     def value(self, factors: Factors) -> Tensor:
@@ -76,15 +79,12 @@ class Fit:
         first = factors[self.modes[0]]
         pull = self.data.mttkrp([factors[m] for m in self.modes], 0)
         cross = (pull * first).sum((-2, -1), dtype=torch.float64)
-        square = reduce(torch.mul, (self._gram(factors, m) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
+        square = reduce(torch.mul, (gram(factors[m]) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
         return self.data.sqnorm() - 2 * cross + square
 
     def direct(self, factors: Factors) -> Tensor:
         """The same number summed from the residual itself: dearer, and free of cancellation."""
         return self.data.residual_sq([factors[m] for m in self.modes])
-
-    def _gram(self, factors: Factors, mode: str) -> Tensor:
-        return self.data.memo(("gram", mode), (factors[mode],), lambda: gram(factors[mode]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +143,9 @@ class Graph:
         (papers 000 and 002, Eq. 9). Empty: the plain `tr(V' L V)`.
     weight : float, Tensor or str
         A number, one number per problem, or the name of an entry of the state that holds them.
-    columns : Tensor (k,) or None
-        Weights of the columns; a boolean mask says which ones the graph acts on. Default: all.
+    columns : array (k,) or None
+        Weights >= 0 of the columns; a boolean mask says which ones the graph acts on. Default: all. Columns outside
+        the first and the last nonzero weight cost nothing.
     split : {"exact", "paper"}
         What a gauge factor sees. `v_j' L v_j >= 0` is one number ("exact"); the papers' Eqs. 25 and 15 split it into
         `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
@@ -154,43 +155,65 @@ class Graph:
     on: str
     gauge: tuple[str, ...] = ()
     weight: Weight = 1.0
-    columns: Tensor | None = None
+    columns: Any = None
     split: str = "exact"
+    memo: Memo = field(default_factory=Memo, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "links", as_links(self.links))
         object.__setattr__(self, "gauge", tuple(self.gauge))
         if self.split not in ("exact", "paper"):
             raise ValueError(f"split must be 'exact' or 'paper', got {self.split!r}")
+        if self.columns is not None:
+            weights = np.asarray(self.columns.cpu() if isinstance(self.columns, Tensor) else self.columns, dtype=float)
+            if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
+                raise ValueError("columns must be a mask or finite weights >= 0, one per column")
+            object.__setattr__(self, "columns", weights)
 
     @property
     def touches(self) -> tuple[str, ...]:
         """The factor and its gauge."""
         return (self.on, *self.gauge)
 
+    @property
+    def span(self) -> slice | None:
+        """The columns that the graph acts on, None for all; empty if there are none."""
+        if self.columns is None:
+            return None
+        some = np.flatnonzero(self.columns)
+        return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
+
     def block(self, factors: Factors, name: str) -> Block:
         """On `on`: `+ D` and `- S` with one weight per column. On a gauge factor: weights of its columns."""
-        V = factors[self.on]
+        V, span = factors[self.on], self.span
+        if span == slice(0, 0):
+            return Block()
         c = self._scale(factors, skip=name)
         if name == self.on:
-            return Block(quads=(Quad(c, self.links.degree(V)), Quad(c, self.links, -1)))
+            return Block(quads=(Quad(c, self.links.degree(V), 1, span), Quad(c, self.links, -1, span)))
         if self.split == "exact":
-            return Block(quads=(Quad(c * self.links.energy(V)),))
-        own, neighbours = ((V * Z).sum(-2, keepdim=True) for Z in (self.links.degree(V) * V, self.links @ V))
-        return Block(quads=(Quad(c * own), Quad(c * neighbours, sign=-1)))
+            return Block(quads=(Quad(self._all(c * self.links.energy(V, span), V)),))
+        F = V if span is None else V[..., span]
+        own, neighbours = ((F * Z).sum(-2, keepdim=True) for Z in (self.links.degree(V) * F, self.links @ F))
+        return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
         """Summed edge by edge, never as a difference."""
-        return (self._scale(factors) * self.links.energy(factors[self.on])).sum((-2, -1), dtype=torch.float64)
+        energy = self.links.energy(factors[self.on], self.span)
+        return (self._scale(factors) * energy).sum((-2, -1), dtype=torch.float64)
 
     def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
-        """Weights of the columns `(..., 1, k)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
-        V = factors[self.on]
-        c = per_column(self.weight, factors, V)
+        """Weights of its columns `(..., 1, span)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
+        V, span = factors[self.on], self.span or slice(None)
+        c = per_column(self.weight, factors, V)[..., span]
         if self.columns is not None:
-            c = c * self.columns.to(V.device, V.dtype)
-        norms = (factors[b].square().sum(-2, keepdim=True) for b in self.gauge if b != skip)
-        return reduce(torch.mul, norms, c)
+            key = ("columns", V.device, V.dtype)
+            c = c * self.memo(key, (), lambda: torch.from_numpy(self.columns[span]).to(V.device, V.dtype))
+        return reduce(torch.mul, (square_norms(factors[b])[..., span] for b in self.gauge if b != skip), c)
+
+    def _all(self, c: Tensor, V: Tensor) -> Tensor:
+        """Weights of all columns from those of the span: zero elsewhere."""
+        return c if self.span is None else pad(c, (self.span.start, V.shape[-1] - self.span.stop))
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +297,11 @@ def per_column(weight: Weight, factors: Factors, F: Tensor) -> Tensor:
     w = factors[weight] if isinstance(weight, str) else weight
     w = w.to(F.device, F.dtype)[..., None, None] if isinstance(w, Tensor) else w
     return w * torch.ones_like(F[..., :1, :])
+
+
+def square_norms(F: Tensor) -> Tensor:
+    """Squared lengths of the columns, `(..., 1, k)`: the diagonal of the Gram that the fit needs anyway."""
+    return gram(F).diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
 
 
 def objective(terms: Sequence[Term], factors: Factors) -> Tensor:

@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from ..core import Graph, Links
 from ..graphs import adjacency_graph, knn_graph
@@ -120,7 +119,7 @@ converged_, history_, restarts_, sample_shape_, fit_info_
         self.beta = beta
         self.neighbors = neighbors
 
-    def _penalties(self, source: Source, names: tuple[str, ...], first: Tensor) -> list[Graph]:
+    def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
         self.neighbors_ = self._neighbor_graph(source)
         near = partial(Graph, on="V", gauge=names[1:], weight=float(self.beta), split=self.basis_rule)
         return [*super()._penalties(source, names, first), near(self.neighbors_, columns=first)]

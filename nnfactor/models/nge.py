@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
@@ -22,7 +21,6 @@ from ..graphs import marginal_fisher_graphs
 from .base import Factorization, Model, factor_names, one_of
 from .reading import Source, encode_labels
 
-CG_STEPS = 5  # 5, 8 and 20 reach common objectives in the same time within noise; fewer are needed late, more early
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
 
 
@@ -162,12 +160,12 @@ class NGE(Factorization):
         names = factor_names(source.data)
         self.graph_, n_classes = self._graphs(source, y)
         self.n_discriminative_ = self._discriminative(n_classes)
-        first = torch.arange(self.n_components) < self.n_discriminative_
+        first = np.arange(self.n_components) < self.n_discriminative_
         basis, embedding = self._rules()
         terms = [Fit(source.data, names), *self._penalties(source, names, first)]
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
-    def _penalties(self, source: Source, names: tuple[str, ...], first: Tensor) -> list[Graph]:
+    def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
         """Intrinsic graph on the discriminative columns, penalty graph on the others."""
         graph = partial(Graph, on="V", gauge=names[1:], weight=float(self.alpha), split=self.basis_rule)
         own, between = self.graph_
@@ -249,7 +247,7 @@ class NGE(Factorization):
         elif self.inner == "sweeps":
             solve = partial(m_matrix, cg=0, sweeps=SWEEPS if self.inner_iter == "auto" else self.inner_iter)
         else:
-            solve = partial(m_matrix, cg=CG_STEPS if self.inner_iter == "auto" else self.inner_iter)
+            solve = m_matrix if self.inner_iter == "auto" else partial(m_matrix, cg=self.inner_iter)
         return (multiplicative, solve) if self.solver == "m_matrix" else (hals, composed(solve, hals))
 
     def __sklearn_tags__(self) -> Any:

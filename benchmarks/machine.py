@@ -1,0 +1,51 @@
+"""What a run was measured on."""
+
+from __future__ import annotations
+
+import os
+import platform
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("nnfactor", "torch", "numpy", "scipy", "scikit-learn", "tensorly")
+
+
+def describe(device: Any, threads: int) -> dict[str, Any]:
+    """Device, processor, threads, load and versions, as plain values."""
+    return {
+        "device": str(device),
+        "device_name": _device_name(device),
+        "processor": _processor(),
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in PACKAGES},
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _device_name(device: Any) -> str:
+    if device.type != "cuda":
+        return _processor()
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

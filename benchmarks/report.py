@@ -1,0 +1,75 @@
+"""Writing a finished run: one self-contained page, every number beside it, the configuration and the machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from .config import Config, to_toml
+from .errors import BenchmarkError
+from .results import Figure, Report, Row, Table
+
+TEMPLATE = Path(__file__).with_name("report.html.jinja")
+EXTRA = ("jinja2", "matplotlib")
+
+
+def need_extra() -> None:
+    """A BenchmarkError that says what to install, before a long run and not after it."""
+    missing = [name for name in EXTRA if find_spec(name) is None]
+    if missing:
+        raise BenchmarkError(f'{" and ".join(missing)} missing; install with: python -m pip install -e ".[bench]"')
+
+
+def write(folder: Path, config: Config, report: Report, machine: Mapping[str, Any]) -> Path:
+    """All files of a run; returns the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    machine = {**machine, **report.notes}
+    summary = [row for row in report.rows if row["kind"] not in report.bulky]
+    (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in report.rows), encoding="utf-8")
+    (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
+    (folder / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
+    _write_csv(folder / "summary.csv", summary)
+    page = folder / "report.html"
+    page.write_text(render(config, report, machine), encoding="utf-8")
+    return page
+
+
+def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
+    """The page as text; figures are inside it."""
+    import jinja2
+
+    from .plots import svg
+
+    env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
+    env.filters["cell"] = cell
+    env.filters["svg"] = svg
+    env.tests["table"] = lambda part: isinstance(part, Table)
+    env.tests["figure"] = lambda part: isinstance(part, Figure)
+    env.tests["numeric"] = lambda value: isinstance(value, (int, float)) or value is None
+    template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(config=config, report=report, machine=machine, toml=to_toml(config.tables()))
+
+
+def cell(value: Any) -> str:
+    """A number with four significant digits and no exponent where that is readable; a dash for nothing.
+
+    >>> [cell(v) for v in (0.012344, 3, 12345.6, 1234567.0, None, "x")]
+    ['0.01234', '3', '12346', '1.235e+06', '-', 'x']
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
+    return str(value)
+
+
+def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+    names = list(dict.fromkeys(key for row in rows for key in row))
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, names)
+        writer.writeheader()
+        writer.writerows(rows)

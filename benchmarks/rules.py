@@ -1,0 +1,83 @@
+"""Rules for V that nobody should use and every comparison needs: the M-matrix systems solved by dense algebra.
+
+Both solve what `nnfactor.core.m_matrix` solves iteratively, `(diag(up / v_j) - links_j) x_j = pull_j` for every column
+j, in its symmetric form with unit diagonal: with s = sqrt(v / up) and x = s w, `(1 - s links s) w = s pull`. Zero
+entries of V stay zero and need no case; a column whose `up` vanishes stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache, reduce
+
+import torch
+from torch import Tensor
+
+from nnfactor.core import Block, Links, Quad, multiplicative
+from nnfactor.core.ops import component_major, divide
+
+Graphs = list[tuple[Tensor, Tensor]]  # adjacencies (n, n) and their weights of the columns (k,)
+
+
+def inverses(F: Tensor, block: Block) -> Tensor:
+    """Every column's system by an explicit inverse, one column after the other: M-matrix NGE as in 2008."""
+    return _m_matrix(F, block, _by_inverse)
+
+
+def cholesky(F: Tensor, block: Block) -> Tensor:
+    """All columns' systems as one batch of Cholesky factorisations.
+
+    Raises
+    ------
+    FloatingPointError
+        A system is not positive definite in this precision.
+    """
+    return _m_matrix(F, block, _by_cholesky)
+
+
+def _m_matrix(F: Tensor, block: Block, solve: Callable[[Tensor, Graphs, Tensor], Tensor]) -> Tensor:
+    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Links) and not q.mixes_columns]
+    if not coupled:
+        return multiplicative(F, block)
+    up = block.up(F)
+    pull = block.without(coupled).down(F)
+    s = divide(F, up).sqrt()
+    graphs = [(dense(q.rows, F.device, F.dtype), _of_every_column(q, F)) for q in coupled]
+    w = solve(s.mT, graphs, (s * pull).mT)
+    x = (s * w.mT).clamp_(min=0)
+    return component_major(torch.where(up > 0, x, F))
+
+
+@lru_cache(maxsize=16)
+def dense(links: Links, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The adjacency of a graph as a dense matrix, kept."""
+    return torch.from_numpy(links.toarray()).to(device, dtype)
+
+
+def _of_every_column(q: Quad, F: Tensor) -> Tensor:
+    """The weights `(k,)` of a graph, 0 in columns that it does not act on."""
+    span = q.span
+    weights = F.new_zeros(F.shape[-1])
+    weights[slice(None) if span is None else span] = q.cols.squeeze(0)
+    return weights
+
+
+def _by_inverse(s: Tensor, graphs: Graphs, b: Tensor) -> Tensor:
+    """`s` and `b` hold one row per column of V."""
+    one = torch.eye(s.shape[1], dtype=s.dtype, device=s.device)
+    columns = []
+    for j in range(len(s)):
+        links = reduce(torch.add, (c[j] * S for S, c in graphs))
+        columns.append(torch.linalg.inv(one - s[j][:, None] * links * s[j]) @ b[j])
+    return torch.stack(columns)
+
+
+def _by_cholesky(s: Tensor, graphs: Graphs, b: Tensor) -> Tensor:
+    """The same; batched Cholesky, because batched LU is unreliable on CPU with several threads."""
+    systems = reduce(torch.add, (c[:, None, None] * S for S, c in graphs))
+    systems = systems.mul_(s.unsqueeze(-1)).mul_(s.unsqueeze(-2)).neg_()
+    systems.diagonal(dim1=-2, dim2=-1).add_(1 + torch.finfo(s.dtype).eps)
+    factors, info = torch.linalg.cholesky_ex(systems)
+    if bool(info.any()):
+        raise FloatingPointError(f"{int((info > 0).sum())} of {len(s)} systems are not positive definite in {s.dtype}")
+    return torch.cholesky_solve(b.unsqueeze(-1), factors).squeeze(-1)

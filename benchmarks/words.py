@@ -1,0 +1,18 @@
+"""Wording that several modules share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def unknown(path: str, name: str, known: Iterable[str], what: str = "name") -> str:
+    """`path: unknown kind 'nge'; did you mean 'nge_speed'?`, or the list of what there is."""
+    return f"{path}: unknown {what} {name!r}; {suggestion(name, known)}"
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`did you mean 'x'?`, or what there is."""
+    known = list(known)
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(map(repr, known)) or 'nothing'}"
