@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .core import Links, as_links
-from .core.data import as_tensor
+from .core.intake import as_tensor
 from .core.sparse import from_torch_sparse
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing

@@ -7,7 +7,7 @@ import torch
 from tables import MIXED, MODELS, RULES, TERMS, problem
 
 from nnfactor import NGE, NMF, NTF
-from nnfactor.core import Fit, Graph, L2, Links, hals, m_matrix, multiplicative, objective, step
+from nnfactor.core import L2, Fit, Graph, Links, hals, m_matrix, multiplicative, objective, step
 from nnfactor.core.data import Dense, Sparse
 
 try:

@@ -5,8 +5,7 @@ import pytest
 import torch
 from tables import MIXED, MODELS, RULES, STORAGES, TERMS, problem
 
-from nnfactor.core import BetaFit, Fit, Graph, L1, hals, m_matrix, multiplicative, objective, run, see, step, take
-from nnfactor.core import ops
+from nnfactor.core import L1, BetaFit, Fit, Graph, hals, m_matrix, multiplicative, objective, ops, run, see, step, take
 
 BATCHES = [(), (3,), (2, 2)]
 EVERYTHING = {**TERMS, **MIXED}

@@ -5,7 +5,18 @@ from estimators import MATRIX
 from expected_failures import expected_failures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-INSTANCES = [make(max_iter=60) for make in MATRIX.values()]
+from nnfactor import LNMF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF
+
+INSTANCES = [
+    *(make(max_iter=60) for make in MATRIX.values()),
+    KernelNMF(3, max_iter=60),
+    KernelNMF(3, kernel="poly", features="paper", max_iter=60),
+    PolynomialNMF(3, max_iter=60),
+    LNMF(3, max_iter=60),
+    GraphNMF(3, max_iter=60),
+    GraphNMF(3, solver="auto", scale_free=True, max_iter=60),
+    ConstrainedNMF(3, max_iter=60),
+]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

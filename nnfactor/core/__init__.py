@@ -6,7 +6,8 @@ Data and graphs become `terms`; a term yields the `Block` that one factor sees; 
 
 from . import init, ops
 from .block import Block, Quad
-from .data import Data, Dense, Sparse, as_data
+from .data import Data, Dense, Sparse
+from .intake import as_data
 from .links import Links, as_links
 from .rules import Rule, composed, hals, m_matrix, multiplicative, projected
 from .solve import Progress, Run, iterate, run, step, take

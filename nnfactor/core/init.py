@@ -40,9 +40,10 @@ def nndsvda(data: Data, n_components: int, seed: int) -> list[Tensor]:
             f"got n_components={n_components} for data of shape {data.shape}; use init='random'"
         )
     left, values, right = truncated_svd(data, n_components, seed)
-    parts = [_dominant(left, right, values)]
     fill = (data.mean() / n_components).sqrt()
-    return [component_major(torch.where(F > 0, F, fill).to(data.dtype)) for F in parts[0]]
+    noise = torch.finfo(data.dtype).eps
+    pair = _dominant(left, right, values)
+    return [component_major(torch.where(noise * F.amax() < F, F, fill).to(data.dtype)) for F in pair]
 
 
 def truncated_svd(

@@ -52,7 +52,8 @@ def m_matrix(
     Parameters
     ----------
     cg : int
-        Conjugate gradient steps; 5, 8 and 20 reached common objectives in the same time. After them negative entries are clamped, which never raises the majoriser.
+        Conjugate gradient steps; 5, 8 and 20 reached common objectives in the same time. After them negative entries
+        are clamped, which never raises the majoriser.
     sweeps : int
         Jacobi sweeps after that. At least one after CG: it keeps clamped entries alive. **`cg=0, sweeps=1` is exactly
         `multiplicative`**: the two rivals are one function with a number.

@@ -20,7 +20,8 @@ from torch.nn.functional import pad
 
 from . import divergence
 from .block import Block, Quad
-from .data import Data, as_data
+from .data import Data
+from .intake import as_data
 from .links import Links, as_links
 from .memo import Memo
 from .ops import gram

@@ -75,7 +75,8 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _unit(self, scale: float) -> float:
         """What the objective of data divided by `scale` is multiplied with."""
-        return scale ** beta_of(getattr(self, "loss", "frobenius"))
+        exponent = beta_of(getattr(self, "loss", "frobenius")) * float(np.log2(scale))
+        return 2.0**exponent if exponent < 1024 else np.inf
 
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
         """The factors as users see them; a scale-free model normalises here."""
@@ -215,8 +216,12 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         else:
             one_of("init", given, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
             svd = given == "nndsvda" or (given == "auto" and data.order == 2 and k <= min(data.shape))
-            first = (init.nndsvda if svd else init.random)(data, k, self._seeds[0])
-        return [first, *(init.random(data, k, s) for s in self._seeds[1:])]
+            first = self._drawn(data, self._seeds[0], svd)
+        return [first, *(self._drawn(data, s, False) for s in self._seeds[1:])]
+
+    def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
+        """A start from singular vectors, or a random one."""
+        return (init.nndsvda if svd else init.random)(data, int(self.n_components), seed)
 
     def _publish(self, source: Source, model: Model, result: Run) -> None:
         """Set everything that ends in an underscore, at once, when nothing can fail any more."""

@@ -12,7 +12,8 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..core.data import Data, as_data, as_tensor
+from ..core.data import Data
+from ..core.intake import as_data, as_tensor
 
 UNLABELLED = (None, -1, "-1")  # and NaN
 

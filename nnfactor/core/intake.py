@@ -1,0 +1,127 @@
+"""Reading data from whatever users hold: checked, cast and placed on a device, once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .data import Data, Dense, Sparse
+from .sparse import from_torch_sparse
+
+
+def as_data(
+    X: Any,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    name: str = "X",
+    signed: bool = False,
+) -> Data:
+    """Read data from anything array-like and decide its device and dtype, once.
+
+    Parameters
+    ----------
+    X : array, tensor or scipy sparse matrix (CSR, CSC, COO), samples first
+        At least two dimensions, none empty. float32 and float64 stay; half precision becomes float32, integers and
+        bool become float64. A sparse input stays sparse.
+    device : torch device, optional
+        Default: where `X` is.
+    dtype : torch dtype, optional
+        torch.float32 or torch.float64. Default: from `X`.
+    name : str
+        What error messages call the argument.
+    signed : bool
+        Whether negative entries are allowed. Default: refused.
+
+    Raises
+    ------
+    ValueError
+        NaN, infinite or (unless `signed`) negative entries, with how many and where the first is; fewer than two
+        dimensions, an empty dimension; complex or text data.
+    TypeError
+        A sparse format other than CSR, CSC and COO.
+    """
+    if isinstance(X, Dense | Sparse):
+        return X
+    if sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided):
+        return _read_sparse(X, device, dtype, name, signed)
+    X = as_tensor(X, name)
+    if X.dim() < 2 or 0 in X.shape:
+        hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
+        raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have {hint}")
+    low, high = (float(v) for v in torch.aminmax(X))
+    if not (np.isfinite(low) and np.isfinite(high) and (signed or low >= 0)):
+        raise ValueError(_complaint(X, name))
+    X = X.to(device=device, dtype=dtype)
+    return Dense(X)
+
+
+def as_tensor(X: Any, name: str = "X") -> Tensor:
+    """A float32 or float64 tensor from anything array-like, without a copy where that is possible."""
+    if not isinstance(X, Tensor):
+        X = np.asarray(X)
+        if X.dtype.kind not in "fiub":
+            raise ValueError(
+                f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)"
+            )
+        X = X.astype(_float_type(X.dtype), copy=False)  # native byte order, float32 or float64
+        if any(s < 0 for s in X.strides):
+            X = X.copy()
+        with warnings.catch_warnings():  # read-only memory is fine: X is never written to
+            warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
+            X = torch.from_numpy(X)
+    if X.is_complex():
+        raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex is not supported)")
+    if X.dtype in (torch.float16, torch.bfloat16):
+        return X.detach().float()
+    return X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().double()
+
+
+def _float_type(dtype: np.dtype) -> type:
+    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
+
+
+def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> Sparse:
+    if isinstance(X, Tensor):
+        device = X.device if device is None else device
+        X = from_torch_sparse(X)
+    if X.format not in ("csr", "csc", "coo"):
+        raise TypeError(f"{name}: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"{name} has shape {X.shape}; a sparse {name} must be two-dimensional and not empty")
+    if X.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
+    kind = _float_type(X.dtype)
+    S = sp.csr_array(X, dtype=kind, copy=not (X.format == "csr" and X.dtype == kind))
+    if not S.has_canonical_format:
+        S = S.copy()
+        S.sum_duplicates()
+    values = torch.from_numpy(np.ascontiguousarray(S.data))
+    if len(values) and not (bool(torch.isfinite(values).all()) and (signed or float(values.min()) >= 0)):
+        raise ValueError(
+            _complaint(values, name, tuple(np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))), S.indices)
+        )
+    dtype = dtype or (torch.float32 if kind is np.float32 else torch.float64)
+    return Sparse(S, torch.device(device or "cpu"), dtype)
+
+
+def _complaint(X: Tensor, name: str, rows: Sequence[int] | None = None, cols: Sequence[int] | None = None) -> str:
+    """What is wrong with the entries of `X`: what kind, how many, where the first one is, what would work."""
+    for what, bad, advice in (
+        ("NaN", X.isnan(), "fill or drop them first"),
+        ("infinity", X.isinf(), "fill or drop them first"),
+        ("Negative values", X < 0, "shift or clip them, or use a model that takes negative data"),
+    ):
+        count = int(bad.sum())
+        if count:
+            at = tuple(int(i) for i in bad.nonzero()[0])
+            at = at if rows is None else (int(rows[at[0]]), int(cols[at[0]]))
+            found = f"{what} in data passed to {name}" if what.startswith("Neg") else f"Input {name} contains {what}"
+            return f"{found}: {count} of {X.numel()} entries, the first at {at}; {advice}"
+    return f"{name} cannot be read"

@@ -1,0 +1,330 @@
+"""Kernels between samples: Gaussian, polynomial, linear, precomputed, or your own; values are float64.
+
+A `Kernel` is fixed on the samples that a model is fitted to, with one width, one centre and one unit of length: later
+samples are compared with the very same function.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .core.intake import as_tensor
+from .core.sparse import from_torch_sparse
+
+NAMED = ("rbf", "poly", "linear", "precomputed")
+REACH = 30  # square roots of kernels within 2^-30 .. 2^30 are left as they are: their squares fit float32
+
+Function = Callable[[Any, Any], Any]
+
+
+def rbf(X: Any, Y: Any = None, *, sigma: str | float = "median") -> Tensor:
+    """Gaussian kernel `exp(-||x - y||^2 / (2 sigma^2))`, `(len(X), len(Y))` (paper 004, Algorithm 1).
+
+    Parameters
+    ----------
+    X, Y : array, tensor or scipy sparse matrix (n, m)
+        Any sign. Y defaults to X.
+    sigma : "median" or a number > 0
+        In the units of X. "median", the median distance between two samples of X, is in the useful range.
+
+    Raises
+    ------
+    ValueError
+        `sigma` is neither; X or Y has not two dimensions, not the same number of features, or is not finite.
+
+    Examples
+    --------
+    >>> rbf([[0.0], [2.0]], sigma=2.0).numpy().round(4).tolist()
+    [[1.0, 0.6065], [0.6065, 1.0]]
+    """
+    kernel = fix_kernel("rbf", X, sigma=sigma)
+    return kernel.gram()[0] if Y is None else kernel.rows(Y).mT
+
+
+def polynomial(X: Any, Y: Any = None, *, degree: int = 2) -> Tensor:
+    """Polynomial kernel `(x'y)^degree`, `(len(X), len(Y))` (paper 004, section 2.2).
+
+    Parameters
+    ----------
+    X, Y : array, tensor or scipy sparse matrix (n, m)
+        Y defaults to X.
+    degree : int >= 1
+        1 is the linear kernel.
+
+    Raises
+    ------
+    ValueError
+        As for `rbf`; `degree` not a whole number >= 1.
+
+    Examples
+    --------
+    >>> polynomial([[3.0, 0.0], [1.0, 1.0]], [[1.0, 2.0]]).tolist()
+    [[9.0], [9.0]]
+    """
+    kernel = fix_kernel("poly", X, degree=degree)
+    K = kernel.gram()[0] if Y is None else kernel.rows(Y).mT
+    return K * kernel.root_unit * kernel.root_unit
+
+
+def median_distance(X: Any) -> float:
+    """Median Euclidean distance between two samples; if that is 0, of those that differ; if none do, 1.
+
+    >>> median_distance([[0.0], [1.0], [5.0]])
+    4.0
+    """
+    return fix_kernel("rbf", X).sigma
+
+
+def root(K: Tensor, eps: float, name: str = "K") -> tuple[Tensor, Tensor, Tensor]:
+    """The symmetric square root of a kernel matrix `(n, n)`, its eigenvalues and its eigenvectors.
+
+    Eigenvalues below `n eps` of the largest are rounding, and count as 0.
+
+    Raises
+    ------
+    ValueError
+        K is not positive semidefinite: an eigenvalue is below `-sqrt(eps)` times the largest.
+    """
+    values, E = torch.linalg.eigh(K)
+    low, high = float(values[0]), float(values.abs().max())
+    if low < -math.sqrt(eps) * high:
+        raise ValueError(
+            f"{name} is not positive semidefinite: its smallest eigenvalue is {low:g}, its largest {high:g}; use "
+            "another kernel or add a multiple of the identity"
+        )
+    values = torch.where(values > len(K) * eps * high, values, 0)
+    S = (E * values.sqrt()) @ E.mT
+    return (S + S.mT) / 2, values, E
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel fixed on samples; made by `fix_kernel`.
+
+    Attributes
+    ----------
+    name : str or callable
+    X : Tensor, scipy CSR, or what a callable takes
+        The samples; with "precomputed" their kernel matrix.
+    n : int
+        Number of samples.
+    sigma : float
+        Width of "rbf" in the units of X.
+    degree : int
+    unit, centre : float, Tensor or None
+        Samples are divided by `unit`; for "rbf" the `centre` is subtracted then.
+    root_unit : float
+        A power of two: values are those of the kernel over its square. 1 unless data are so large or small that
+        squares would leave the floating-point range.
+    """
+
+    name: str | Function
+    X: Any
+    n: int
+    sigma: float = 1.0
+    degree: int = 1
+    unit: float = 1.0
+    centre: Tensor | None = None
+    root_unit: float = 1.0
+
+    def gram(self) -> tuple[Tensor, float]:
+        """The kernel matrix `(n, n)` of the samples, symmetric, and the precision that it was given in.
+
+        Raises
+        ------
+        ValueError
+            Precomputed or a callable's: not square, not finite, not symmetric; says where.
+        """
+        K, eps = self._values(self.X)
+        if callable(self.name) or self.name == "precomputed":
+            _check_gram(K, self.n, eps)
+        K = K / 2 + K.mT / 2
+        return (K.fill_diagonal_(1) if self.name == "rbf" else K), eps
+
+    def rows(self, X: Any) -> Tensor:
+        """`k(x, x_i)` of other samples `(len(X), n)`. With "precomputed" X holds just that.
+
+        Raises
+        ------
+        ValueError
+            Not against every sample that the kernel was fixed on, or not finite.
+        """
+        K, _ = self._values(X)
+        if K.dim() != 2 or K.shape[1] != self.n:
+            raise ValueError(
+                f"kernel values have shape {tuple(K.shape)}; they must be (n_samples, {self.n}), against every sample "
+                "that the model was fitted to"
+            )
+        _finite(K)
+        return K
+
+    def on(self, device: torch.device) -> Kernel:
+        """The same with its samples on another device."""
+        move = lambda Z: Z.to(device) if isinstance(Z, Tensor) else Z
+        return replace(self, X=move(self.X), centre=move(self.centre))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self.on(torch.device("cpu")))  # loads without a GPU
+
+    def _values(self, X: Any) -> tuple[Tensor, float]:
+        if callable(self.name) or self.name == "precomputed":
+            K = as_tensor(self.name(X, self.X) if callable(self.name) else X, "kernel")
+            return K.double() / self.root_unit / self.root_unit, torch.finfo(K.dtype).eps
+        X = _alike(_points(X), self.X)
+        if X.shape[1] != self.X.shape[1]:
+            raise ValueError(f"X has {X.shape[1]} features, but the kernel was fixed on {self.X.shape[1]}")
+        if self.name == "rbf":
+            length = _lengths(X / self.unit, self.X / self.unit, self.centre)
+            K = length.div_(max(self.sigma / self.unit, 1e-290)).square_().mul_(-0.5).exp_()
+        else:
+            K = _inner(X / self.unit, self.X / self.unit).pow_(self.degree)
+        return K, torch.finfo(torch.float64).eps
+
+
+def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median", degree: int = 2) -> Kernel:
+    """A `Kernel` fixed on the samples X.
+
+    Parameters
+    ----------
+    kernel : "rbf", "poly", "linear", "precomputed" or callable
+        A callable gets two sets of samples, in the kind of X, and returns the matrix of their values `(n, n')`; among
+        the same samples it must be symmetric and positive semidefinite. "precomputed": X is that matrix.
+    X : array, tensor or scipy sparse matrix (n, m)
+        Sparse samples stay sparse, and are not centred.
+    sigma, degree : as in `rbf` and `polynomial`
+
+    Raises
+    ------
+    ValueError
+        Unknown kernel, sigma or degree; samples that are not two-dimensional and finite.
+
+    Examples
+    --------
+    >>> kernel = fix_kernel("rbf", [[0.0], [3.0]])
+    >>> kernel.sigma, kernel.rows([[3.0]]).numpy().round(4).tolist()
+    (3.0, [[0.6065, 1.0]])
+    """
+    check_kernel(kernel, sigma, degree)
+    if callable(kernel):
+        return Kernel(kernel, X, X.shape[0])
+    points = _points(X)
+    n = points.shape[0]
+    if kernel == "precomputed":
+        return Kernel(kernel, X, n, root_unit=_unit(math.sqrt(_peak(points)), REACH))
+    if kernel == "rbf":
+        unit = _unit(_peak(points), 0)
+        centre = None if sp.issparse(points) else (points / unit).mean(0)
+        width = (_median(points / unit, centre) * unit or 1.0) if isinstance(sigma, str) else float(sigma)
+        return Kernel(kernel, points, n, sigma=width, unit=unit, centre=centre)
+    degree = 1 if kernel == "linear" else int(degree)
+    peak = _peak(points)
+    longest = peak and peak * float(_squares(points / peak).max()) ** 0.5
+    unit = _unit(longest, REACH / degree)
+    if abs(math.log2(unit)) * degree > 1000:
+        raise ValueError(f"X has entries up to {peak:g}: too large or small for degree={degree}; rescale X")
+    return Kernel(kernel, points, n, degree=degree, unit=unit, root_unit=unit**degree)
+
+
+def check_kernel(kernel: Any, sigma: Any, degree: Any) -> None:
+    """Refuse an unknown kernel or a bad parameter of it (ValueError)."""
+    if not callable(kernel) and not (isinstance(kernel, str) and kernel in NAMED):
+        raise ValueError(f"kernel={kernel!r} is not known; use {', '.join(map(repr, NAMED))} or a callable k(X, Y)")
+    number = isinstance(sigma, Real) and not isinstance(sigma, bool) and 0 < float(sigma) < math.inf
+    if not number and not (isinstance(sigma, str) and sigma == "median"):
+        raise ValueError(f"sigma must be 'median' or a finite number > 0, got {sigma!r}")
+    if not isinstance(degree, Integral) or isinstance(degree, bool) or degree < 1:
+        raise ValueError(f"degree must be a whole number >= 1, got {degree!r}")
+
+
+def _points(X: Any) -> Any:
+    """Samples as a float64 tensor or canonical scipy CSR; two-dimensional and finite."""
+    if sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided):
+        S = sp.csr_array(from_torch_sparse(X) if isinstance(X, Tensor) else X, dtype=np.float64)
+        if not S.has_canonical_format:
+            S = S.copy()
+            S.sum_duplicates()
+        X, values = S, torch.from_numpy(S.data)
+    else:
+        X = values = as_tensor(X).double()
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"X has shape {tuple(X.shape)}; it must be (n_samples, n_features), not empty")
+    _finite(values, "X")
+    return X
+
+
+def _alike(X: Any, fitted: Any) -> Any:
+    """Samples stored like those that the kernel was fixed on."""
+    if sp.issparse(fitted):
+        return X if sp.issparse(X) else sp.csr_array(X.cpu().numpy())
+    return torch.from_numpy(X.toarray()).to(fitted.device) if sp.issparse(X) else X.to(fitted.device)
+
+
+def _inner(X: Any, Y: Any) -> Tensor:
+    """`x'y` for all pairs, dense."""
+    return torch.from_numpy((X @ Y.T).toarray()) if sp.issparse(X) else X @ Y.mT
+
+
+def _squares(X: Any) -> Tensor:
+    """`x'x`."""
+    return torch.from_numpy(X.power(2).sum(axis=1)) if sp.issparse(X) else X.square().sum(1)
+
+
+def _lengths(X: Any, Y: Any, centre: Tensor | None) -> Tensor:
+    """Distances of all pairs, after centring: far from the origin a product would lose everything."""
+    if centre is not None:
+        X, Y = X - centre, Y - centre
+    squared = _inner(X, Y).mul_(-2).add_(_squares(X)[:, None]).add_(_squares(Y))
+    return squared.clamp_(min=0).sqrt_()
+
+
+def _median(X: Any, centre: Tensor | None) -> float:
+    """`median_distance` of samples in their unit; 0 if all coincide."""
+    n = X.shape[0]
+    all_pairs = _lengths(X, X, centre)
+    once = torch.ones(n, n, dtype=torch.bool, device=all_pairs.device).triu(1)
+    length = all_pairs[once].cpu().numpy()
+    reach = float(_squares(X if centre is None else X - centre).max()) ** 0.5
+    length[length < 1e-7 * reach] = 0  # rounding
+    middle = float(np.median(length)) if len(length) else 0.0
+    return middle or (float(np.median(length[length > 0])) if length.any() else 0.0)
+
+
+def _peak(X: Any) -> float:
+    """The largest absolute value of an entry."""
+    return float(np.abs(X.data).max(initial=0)) if sp.issparse(X) else float(X.abs().max())
+
+
+def _unit(size: float, reach: float) -> float:
+    """1 if `size` is 0 or within `2^-reach .. 2^reach`, else the power of two below it."""
+    if size == 0 or 2.0**-reach <= size <= 2.0**reach:
+        return 1.0
+    return math.ldexp(1.0, max(math.frexp(size)[1] - 1, -1000))
+
+
+def _finite(values: Tensor, name: str = "kernel") -> None:
+    bad = int((~values.isfinite()).sum())
+    if bad:
+        raise ValueError(f"{name}: {bad} of {values.numel()} values are NaN or infinite")
+
+
+def _check_gram(K: Tensor, n: int, eps: float) -> None:
+    """Square, finite, symmetric up to the square root of its precision."""
+    if tuple(K.shape) != (n, n):
+        raise ValueError(f"kernel: the matrix among {n} samples has shape {tuple(K.shape)}; it must be ({n}, {n})")
+    _finite(K)
+    skew = (K - K.mT).abs()
+    if float(skew.max()) > math.sqrt(eps) * float(K.abs().max()):
+        i, j = divmod(int(skew.argmax()), n)
+        raise ValueError(
+            f"kernel: not symmetric, entry ({i}, {j}) is {float(K[i, j]):g} and ({j}, {i}) is {float(K[j, i]):g}; "
+            "k(x, y) = k(y, x) is needed; (K + K.T) / 2 may be what you mean"
+        )

@@ -1,0 +1,208 @@
+"""How good a clustering is, how sparse a factor, and how near a factorization is to a stationary point.
+
+Labels may be numbers, strings or objects, in arrays, lists or tensors. Every value counts as a class, -1 too:
+select the samples that are to be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import normalized_mutual_info_score
+from torch import Tensor
+
+from .core import Term, see
+from .core.ops import column_norms, divide
+
+
+def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
+    """Share of samples that are right when clusters and classes are matched one to one in the best way (paper 001).
+
+    The matching is the Hungarian method's. Where there are more clusters than classes, the rest of them is wrong.
+
+    Parameters
+    ----------
+    y_true, y_pred : (n_samples,)
+        Classes and clusters; names do not matter.
+
+    Returns
+    -------
+    float, above 0 and at most 1.
+
+    Raises
+    ------
+    ValueError
+        Empty, not one-dimensional, or of different lengths.
+
+    Examples
+    --------
+    >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
+    0.75
+    """
+    table = _contingency(*_codes(y_true, y_pred))
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
+
+
+def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
+    """Mutual information of two labellings over the larger of their entropies (paper 001, Eq. 31).
+
+    Other normalisations (scikit-learn's default is the mean of the entropies) give larger values. The base of the
+    logarithm cancels. Two labellings of one class each agree: 1.
+
+    Parameters
+    ----------
+    y_true, y_pred : (n_samples,)
+
+    Returns
+    -------
+    float in [0, 1]: 0 for independent labellings, 1 for equal ones up to names.
+
+    Raises
+    ------
+    ValueError
+        Empty, not one-dimensional, or of different lengths.
+
+    Examples
+    --------
+    >>> round(normalized_mutual_information([0, 0, 1, 1], [0, 0, 1, 2]), 3)
+    0.667
+    """
+    return float(np.clip(normalized_mutual_info_score(*_codes(y_true, y_pred), average_method="max"), 0.0, 1.0))
+
+
+def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
+    """Sparsity of every column, `(sqrt(n) - ||f||_1 / ||f||_2) / (sqrt(n) - 1)` (Hoyer 2004), or their mean.
+
+    0 when all entries are equal in size, 1 when a single one is not zero; blind to the scale of a column and to signs.
+
+    Parameters
+    ----------
+    F : array or tensor (..., n, k), or one vector (n,)
+        Finite. A zero column counts as 1: nothing in it is active. With n = 1 every column is 0.
+    average : bool
+        The mean over the columns instead. Default False, for columns of one factor often differ much.
+
+    Returns
+    -------
+    (..., k), float64, in the kind of `F`; a float for a vector, and for `average=True` without leading dimensions.
+
+    Raises
+    ------
+    ValueError
+        NaN or infinite entries, or none at all.
+
+    Examples
+    --------
+    >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]]).tolist()
+    [0.0, 1.0]
+    >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]], average=True)
+    0.5
+    """
+    as_torch = isinstance(F, Tensor)
+    values = (F.detach() if as_torch else torch.as_tensor(np.asarray(F, dtype=np.float64))).double().abs()
+    if values.numel() == 0 or values.dim() == 0:
+        raise ValueError(f"F has shape {tuple(values.shape)}; it must be (n, k) or (n,), not empty")
+    bad = int((~values.isfinite()).sum())
+    if bad:
+        raise ValueError(f"F contains {bad} NaN or infinite entries; sparsity needs finite ones")
+    single = values.dim() == 1
+    values = values[:, None] if single else values
+    root = values.shape[-2] ** 0.5
+    values = divide(values, values.amax(-2, keepdim=True).expand_as(values))  # squares stay in range
+    ratio = divide(values.sum(-2), values.square().sum(-2).sqrt())
+    ratio = torch.where(ratio > 0, ratio, 1)  # a zero column
+    sparsity = ((root - ratio) / (root - 1)).clamp(0, 1) if root > 1 else torch.zeros_like(ratio)
+    sparsity = sparsity.mean(-1) if average or single else sparsity
+    return float(sparsity) if sparsity.dim() == 0 else sparsity if as_torch else sparsity.numpy()
+
+
+def kkt_residual(
+    terms: Sequence[Term], factors: Mapping[str, Tensor], names: str | Sequence[str] | None = None
+) -> float | Tensor:
+    """How far nonnegative factors are from a stationary point of a model: 0 there, of order 1 far from it.
+
+    A minimum over F >= 0 has F >= 0, gradient G >= 0 and F G = 0, that is min(F, G) = 0 everywhere. F and G have
+    different units, so each column is measured in its own: with G = up - down the half gradient of the core's `Block`,
+
+        || min( f / ||f|| , g / (||up|| + ||down||) ) ||      per column; root mean square over the columns,
+
+    and the largest of the factors. It does not change when the data, the penalties with them, or the columns of a
+    factor are rescaled.
+
+    Parameters
+    ----------
+    terms : sequence of terms
+        The model, as for `nnfactor.core.run`.
+    factors : mapping of names to tensors (..., rows, k)
+        Nonnegative, in the dtype of the data: float64 for residuals below 1e-7. Leading dimensions are a batch.
+    names : str or sequence of str, optional
+        The factors to look at. Default: all that the terms touch; leave out what is frozen or may be negative.
+
+    Returns
+    -------
+    float, or a tensor (...) with one number per problem of a batch.
+
+    Raises
+    ------
+    ValueError
+        A name that no term touches.
+
+    Notes
+    -----
+    A zero column of F counts only with entries of G that are negative: growing there would lower the objective.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nnfactor.core import Fit
+    >>> V, U = torch.rand(6, 2, dtype=torch.float64), torch.rand(5, 2, dtype=torch.float64)
+    >>> terms = [Fit(V @ U.T, ("V", "U1"))]
+    >>> kkt_residual(terms, {"V": V, "U1": U}) < 1e-12, kkt_residual(terms, {"V": 2 * V, "U1": U}) > 0.1
+    (True, True)
+    """
+    touched = list(dict.fromkeys(name for term in terms for name in term.touches))
+    names = touched if names is None else [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if name not in touched]
+    if unknown or not names:
+        raise ValueError(f"names={names!r}: the terms touch {touched}; name some of those")
+    with torch.no_grad():
+        found = torch.stack([_stationarity(terms, factors, name) for name in names]).amax(0)
+    return float(found) if found.dim() == 0 else found
+
+
+def _stationarity(terms: Sequence[Term], factors: Mapping[str, Tensor], name: str) -> Tensor:
+    F = factors[name]
+    block = see(terms, factors, name)
+    up, down = (part(F).expand_as(F).double() for part in (block.up, block.down))
+    F, G = F.double(), up - down
+    unit = column_norms(up) + column_norms(down)
+    worst = torch.minimum(divide(F, column_norms(F).expand_as(F)), divide(G, unit.expand_as(G)))
+    return worst.square().sum(-2).mean(-1).sqrt()
+
+
+def _codes(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Both labellings as integers 0, 1, ..."""
+    labels = [y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y) for y in (y_true, y_pred)]
+    shapes = [y.shape for y in labels]
+    if shapes[0] != shapes[1] or len(shapes[0]) != 1 or shapes[0] == (0,):
+        raise ValueError(
+            f"y_true has shape {shapes[0]}, y_pred {shapes[1]}; both must be (n_samples,), of one length and not empty"
+        )
+    return _code(labels[0]), _code(labels[1])
+
+
+def _code(y: np.ndarray) -> np.ndarray:
+    if y.dtype.kind != "O":
+        return np.unique(y, return_inverse=True)[1]
+    seen: dict[Any, int] = {}  # objects need not be ordered
+    return np.array([seen.setdefault(label, len(seen)) for label in y])
+
+
+def _contingency(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """How often class i and cluster j fall together."""
+    shape = (a.max() + 1, b.max() + 1)
+    return np.bincount(a * shape[1] + b, minlength=shape[0] * shape[1]).reshape(shape)

@@ -1,0 +1,399 @@
+"""Discriminant PCA (paper 004, second part), and what the closed-form linear projections share.
+
+Sun and Zhang (2009), "A new discriminant principal component analysis method with partial supervision".
+
+Scatter matrices of dense data are sums of squares of differences (from class means, or along links), never differences
+of large sums: they stay positive semidefinite, and exact when classes are far apart. All of it runs in float64.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+import torch
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..core.data import Dense
+from ..core.sparse import CSR, from_torch_sparse
+from .reading import Source, encode_labels, read
+
+CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
+SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding
+
+Pairs = np.ndarray  # (p, 2) integers, i < j, each pair once
+
+
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the linear projections: `transform(X) = (X - mean_) components_.T`, for data of any sign."""
+
+    def transform(self, X: Any) -> Any:
+        """Coordinates of samples `(n_samples, n_components_)` in the kind and dtype of `X`; every row by itself."""
+        check_is_fitted(self)
+        source = read(self, X, reset=False, signed=True)
+        device = source.data.device
+        W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / source.scale
+        with torch.no_grad():
+            Z = _project(samples(source), W, mean)
+        return source.give((Z * source.scale).to(source.data.dtype))
+
+    def _publish(self, source: Source, W: Tensor, mean: Tensor) -> None:
+        """Set the fitted attributes from directions `W (m, d)` and the mean in the source's unit."""
+        data = source.data
+        turn = lambda F: source.give(F.to(data.device, data.dtype))
+        self.components_, self.mean_ = turn(W.mT), turn(mean * source.scale)
+        self.n_components_ = int(W.shape[1])
+        self.fit_info_ = {
+            "device": str(data.device),
+            "dtype": str(data.dtype).removeprefix("torch."),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        }
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.n_components_
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
+        return {k: v.cpu() if isinstance(v, Tensor) else v for k, v in super().__getstate__().items()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+class DPCA(Projection):
+    """Principal component analysis that also uses labels and pairwise constraints (paper 004, Eqs. 8 to 11).
+
+    The directions are the top eigenvectors of
+
+        S_B - eta S_W + lam S_T ,        S_T = (1/n) sum_i (x_i - mean)(x_i - mean)'
+
+    where S_B and S_W are the averages of (x_i - x_j)(x_i - x_j)' over unordered pairs of different and of the same
+    labelled class, united with the cannot-link and the must-link pairs. No pairs give a zero matrix; without any
+    supervision this is PCA.
+
+    Parameters
+    ----------
+    n_components : int
+        Number d of directions; at most n_features are kept. 2, as for a picture.
+    eta, lam : float >= 0
+        Weights of the pairs that belong together and of the total scatter; free of the data's unit. The paper tries
+        0.1, 1 and 10; 1 is its middle.
+    device : "auto", "cpu", "cuda" or "cuda:i"
+        "auto": where a tensor is, else CUDA if there is one. Sparse data are worked on by the host.
+    dtype : "auto", "float32" or "float64"
+        Of the results. "auto": float32 stays float32, everything else is float64. The work is always in float64.
+
+    Attributes
+    ----------
+    components_ : (n_components_, n_features)
+        Orthonormal rows; in each, the largest entry (the first of equals) is positive.
+    eigenvalues_ : (n_components_,)
+        In the squared unit of the data, largest first; can be negative. float64, for squares of float32 may overflow.
+    mean_ : (n_features,)
+    n_components_ : int, min(n_components, n_features)
+    n_features_in_, feature_names_in_, fit_info_
+
+    Notes
+    -----
+    No pair is ever listed: with n_c samples of class c among l labelled, class means m_c and their weighted mean m,
+
+        sum over same      =  sum_c n_c sum_i (x_i - m_c)(x_i - m_c)'
+        sum over different =  sum_c (l - n_c) sum_i (x_i - m_c)(x_i - m_c)' + l sum_c n_c (m_c - m)(m_c - m)'
+
+    With more features than samples the eigenproblem is solved in the row space of the centred data and `n_components`
+    directions beside it: those have eigenvalue 0 and come before negative ones, as in the full problem. In sparse data,
+    then, directions with less than 1e-12 of the largest variance count as zero.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor.models.dpca import DPCA
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(60, 5)) * [9, 1, 1, 1, 1]     # the first feature only varies most
+    >>> y = np.repeat([0, 1, -1], 20)                      # -1: unlabelled
+    >>> X[:20, 2] += 6
+    >>> np.abs(DPCA(n_components=1, eta=10.0).fit(X, y).components_[0]).round().astype(int)
+    array([0, 0, 1, 0, 0])
+    >>> np.abs(DPCA(n_components=1).fit(X).components_[0]).round().astype(int)
+    array([1, 0, 0, 0, 0])
+    """
+
+    def __init__(
+        self, n_components: int = 2, *, eta: float = 1.0, lam: float = 1.0, device: Any = "auto", dtype: Any = "auto"
+    ) -> None:
+        self.n_components = n_components
+        self.eta = eta
+        self.lam = lam
+        self.device = device
+        self.dtype = dtype
+
+    def fit(self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None) -> Self:
+        """Learn the directions.
+
+        Parameters
+        ----------
+        X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
+            Any sign; never changed.
+        y : array (n_samples,), optional
+            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
+        must_link, cannot_link : integer array (n_pairs, 2), optional
+            Rows of `X` that belong to the same, to different classes. Order and repetition do not matter, nor do pairs
+            that the labels already tell.
+
+        Raises
+        ------
+        ValueError
+            Bad data or parameters; an index out of range; a sample paired with itself; a pair in both lists, or against
+            the labels.
+        """
+        whole("n_components", self.n_components)
+        nonnegative("eta", self.eta)
+        nonnegative("lam", self.lam)
+        source = read(self, X, reset=True, signed=True)
+        n, m = source.data.shape
+        codes = encode_labels(y, n)[0] if y is not None else np.full(n, -1)
+        same, different = _constraints(must_link, cannot_link, codes)
+        d = min(int(self.n_components), m)
+        with torch.no_grad():
+            space = Space.of(samples(source), pad=d)
+            values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
+            W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
+        self._publish(source, W, space.mean)
+        self.eigenvalues_ = source.give((values.flip(0)[:d] * source.scale**2).to(source.data.device))
+        return self
+
+    def inverse_transform(self, Z: Any) -> Any:
+        """The points of the fitted subspace with coordinates `Z (n_samples, n_components_)`, in the kind of `Z`."""
+        check_is_fitted(self)
+        as_torch = isinstance(Z, Tensor)
+        Z = Z if as_torch else torch.as_tensor(np.asarray(Z))
+        if Z.dim() != 2 or Z.shape[1] != self.n_components_:
+            raise ValueError(f"Z has shape {tuple(Z.shape)}; it must be (n_samples, {self.n_components_})")
+        X = Z.double() @ _double(self.components_, Z.device) + _double(self.mean_, Z.device)
+        X = X.to(torch.float32 if Z.dtype == torch.float32 else torch.float64)
+        return X if as_torch else X.numpy()
+
+    def _objective(self, rows: DenseRows | SparseRows, codes: np.ndarray, same: Pairs, different: Pairs) -> Tensor:
+        """`S_B - eta S_W + lam S_T` in the coordinates of `rows`."""
+        n, eta, lam = len(codes), float(self.eta), float(self.lam)
+        sizes = np.bincount(codes[codes >= 0])
+        labelled = sizes.sum()
+        within = int((sizes * (sizes - 1) // 2).sum())
+        across = int(labelled * (labelled - 1) // 2) - within
+        n_same, n_different = max(1, within + len(same)), max(1, across + len(different))
+        M = rows.within(np.zeros(n, dtype=int), np.array([lam / n]))
+        if len(sizes):
+            M += rows.within(codes, (labelled - sizes) / n_different - eta * sizes / n_same)
+            means = rows.means(codes)
+            weight = torch.from_numpy(sizes / labelled).to(means)[:, None]
+            means = means - (weight * means).sum(0)
+            M += (labelled**2 / n_different) * (weight * means).mT @ means
+        M += rows.along(different[:, 0], different[:, 1], np.full(len(different), 1 / n_different))
+        M -= rows.along(same[:, 0], same[:, 1], np.full(len(same), eta / n_same))
+        return (M + M.mT) / 2
+
+
+@dataclass(frozen=True, eq=False)
+class DenseRows:
+    """Centred samples `Y (n, r)`, float64, and their scatter matrices `(r, r)`."""
+
+    Y: Tensor
+
+    def within(self, codes: np.ndarray, weights: np.ndarray) -> Tensor:
+        """`sum_c weights_c sum_{i in c} (y_i - m_c)(y_i - m_c)'`; code -1 is of no class."""
+        inside = np.flatnonzero(codes >= 0)
+        if not len(inside):
+            return self.Y.new_zeros(self.Y.shape[1], self.Y.shape[1])
+        at = torch.from_numpy(codes[inside]).to(self.Y.device)
+        Z = self.Y[torch.from_numpy(inside).to(at.device)] - self.means(codes)[at]
+        return (Z * torch.from_numpy(weights).to(Z)[at, None]).mT @ Z
+
+    def means(self, codes: np.ndarray) -> Tensor:
+        """Means of the classes, `(C, r)`."""
+        return CSR.from_scipy(_averaging(codes), self.Y.device, self.Y.dtype).product(self.Y)
+
+    def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
+        """`sum_e weights_e (y_i - y_j)(y_i - y_j)'` over links, in pieces."""
+        total = self.Y.new_zeros(self.Y.shape[1], self.Y.shape[1])
+        there = lambda a: torch.from_numpy(np.ascontiguousarray(a)).to(self.Y.device)
+        step = max(1, CHUNK // max(1, self.Y.shape[1]))
+        for a in range(0, len(weights), step):
+            p = slice(a, a + step)
+            D = self.Y[there(i[p]).long()] - self.Y[there(j[p]).long()]
+            total += (D * there(weights[p])[:, None]).mT @ D
+        return total
+
+
+@dataclass(frozen=True, eq=False)
+class SparseRows:
+    """Sparse samples with no more features than samples: the same three sums, through sparse products on the host.
+
+    `turn (m, r)` changes coordinates; scatter matrices do not see the mean.
+    """
+
+    X: sp.csr_array
+    mean: np.ndarray
+    turn: Tensor | None = None
+
+    def within(self, codes: np.ndarray, weights: np.ndarray) -> Tensor:
+        """As for `DenseRows`."""
+        inside = codes >= 0
+        X, w = self.X[inside], weights[codes[inside]]
+        means, sizes = _averaging(codes) @ self.X, np.bincount(codes[inside], minlength=len(weights))
+        return self._turned(X.T @ _weigh(X, w) - means.T @ _weigh(means, weights * sizes))
+
+    def means(self, codes: np.ndarray) -> Tensor:
+        """As for `DenseRows`."""
+        means = torch.from_numpy((_averaging(codes) @ self.X).toarray() - self.mean)
+        return means if self.turn is None else means @ self.turn
+
+    def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
+        """As for `DenseRows`."""
+        D = self.X[i] - self.X[j]
+        return self._turned(D.T @ _weigh(D, weights))
+
+    def _turned(self, S: sp.csr_array) -> Tensor:
+        F = torch.from_numpy(S.toarray())
+        return F if self.turn is None else self.turn.mT @ F @ self.turn
+
+
+@dataclass(frozen=True, eq=False)
+class Space:
+    """Centred samples in an orthonormal basis of a space that holds them all, and the way back to the features."""
+
+    rows: DenseRows | SparseRows
+    mean: Tensor
+    lift: Callable[[Tensor], Tensor]  # coordinates (r, d) of directions to features (m, d)
+
+    @classmethod
+    def of(cls, X: Tensor | sp.csr_array, pad: int = 0) -> Space:
+        """The features if there are no more of them than samples, else the row space and `pad` directions more."""
+        n, m = X.shape
+        if not isinstance(X, Tensor):
+            centre = np.asarray(X.mean(axis=0)).ravel()
+            if m > n:
+                return cls._wide_sparse(X, centre, pad)
+            return cls(SparseRows(X, centre), torch.from_numpy(centre), lambda W: W)
+        X = X.double()
+        mean = X.mean(0)
+        Y = X - mean
+        if m <= n:
+            return cls(DenseRows(Y), mean, lambda W: W)
+        Q, R = torch.linalg.qr(torch.cat([Y.mT, Y.new_zeros(m, min(pad, m - n))], dim=1))
+        return cls(DenseRows(R[:, :n].mT.contiguous()), mean, lambda W: Q @ W)
+
+    @classmethod
+    def _wide_sparse(cls, X: sp.csr_array, mean: np.ndarray, pad: int) -> Space:
+        """From the Gram matrix of the samples: the basis `Xc' P` is applied, never held."""
+        inner = (X @ X.T).toarray()
+        cross = X @ mean
+        values, U = torch.linalg.eigh(torch.from_numpy(inner - cross[:, None] - cross + mean @ mean))
+        noise = len(inner) * np.finfo(float).eps * np.abs(inner).max()
+        keep = values > max(SPARSE_RANK * float(values[-1]), noise)
+        s, U = values[keep].sqrt(), U[:, keep]
+        P, m = U / s, torch.from_numpy(mean)
+        sums, pad = P.sum(0), min(pad, len(mean) - len(s))
+        basis = lambda W: torch.from_numpy(X.T @ (P @ W).numpy()) - m[:, None] * (sums @ W)
+        outside = torch.randn(len(mean), pad, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        inside = P.mT @ torch.from_numpy(X @ outside.numpy()) - sums[:, None] * (m @ outside)
+        outside = torch.linalg.qr(outside - basis(inside))[0]
+        Y = torch.cat([U * s, U.new_zeros(len(U), pad)], dim=1)
+        return cls(DenseRows(Y), m, lambda W: basis(W[: len(s)]) + outside @ W[len(s) :])
+
+
+def samples(source: Source) -> Tensor | sp.csr_array:
+    """The data in the source's unit: a dense tensor, or float64 CSR on the host (a copy)."""
+    X = source.X
+    if isinstance(source.data, Dense):
+        return source.data.X
+    X = from_torch_sparse(X) if isinstance(X, Tensor) else X
+    return sp.csr_array(X, dtype=np.float64, copy=True) / source.scale
+
+
+def steady_signs(W: Tensor) -> Tensor:
+    """Columns with their largest entry positive; of entries equal to 1e-6 the first decides, whatever the rounding."""
+    size = W.abs()
+    first = (size >= size.amax(0) * (1 - 1e-6)).to(torch.uint8).argmax(0, keepdim=True)
+    return torch.where(W.gather(0, first) < 0, -W, W)
+
+
+def whole(name: str, value: Any, least: int = 1, also: str = "") -> None:
+    """Refuse what is not an integer >= least."""
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise ValueError(f"{name} must be {also}a whole number >= {least}, got {value!r}")
+
+
+def nonnegative(name: str, value: Any) -> None:
+    """Refuse what is not a finite number >= 0."""
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) < inf:
+        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
+
+
+def _project(X: Tensor | sp.csr_array, W: Tensor, mean: Tensor) -> Tensor:
+    """`(X - mean) W` in float64; dense rows are centred first, in pieces."""
+    if sp.issparse(X):
+        return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) - mean @ W
+    return torch.cat([(rows.double() - mean) @ W for rows in X.split(max(1, CHUNK // X.shape[1]))])
+
+
+def _double(F: Any, device: torch.device) -> Tensor:
+    return (F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))).to(device, torch.float64)
+
+
+def _averaging(codes: np.ndarray) -> sp.csr_array:
+    """`(C, n)`: times samples gives class means."""
+    inside = np.flatnonzero(codes >= 0)
+    sizes = np.bincount(codes[inside])
+    return sp.csr_array((1 / sizes[codes[inside]], (codes[inside], inside)), shape=(len(sizes), len(codes)))
+
+
+def _weigh(X: sp.csr_array, w: np.ndarray) -> sp.csr_array:
+    return X if not len(w) else sp.diags_array(w, format="csr") @ X
+
+
+def _constraints(must_link: Any, cannot_link: Any, codes: np.ndarray) -> tuple[Pairs, Pairs]:
+    """The pairs that the labels do not already tell, or an error where anything is contradictory."""
+    same, different = _pairs(must_link, "must_link", len(codes)), _pairs(cannot_link, "cannot_link", len(codes))
+    both = {tuple(p) for p in same.tolist()} & {tuple(p) for p in different.tolist()}
+    if both:
+        raise ValueError(f"{len(both)} pairs are in must_link and cannot_link, the first is {min(both)}; drop one")
+    for name, pairs, agree in (("must_link", same, True), ("cannot_link", different, False)):
+        i, j = codes[pairs.T]
+        wrong = np.flatnonzero((i >= 0) & (j >= 0) & ((i == j) != agree))
+        if len(wrong):
+            raise ValueError(
+                f"{name} contradicts y in {len(wrong)} pairs, the first is {tuple(pairs[wrong[0]].tolist())}: its "
+                f"labels {'differ' if agree else 'are equal'}; drop the pair, or mark a sample as unlabelled (-1)"
+            )
+    unknown = lambda pairs: pairs[(codes[pairs] < 0).any(1)]
+    return unknown(same), unknown(different)
+
+
+def _pairs(pairs: Any, name: str, n: int) -> Pairs:
+    """Pairs with i < j, each once."""
+    pairs = pairs.detach().cpu().numpy() if isinstance(pairs, Tensor) else np.asarray([] if pairs is None else pairs)
+    if pairs.size == 0:
+        return np.zeros((0, 2), dtype=np.int64)
+    if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers (n_pairs, 2), got {pairs.dtype} of shape {pairs.shape}")
+    bad = pairs[((pairs < 0) | (pairs >= n)).any(1)]
+    if len(bad):
+        raise ValueError(f"{name} has {len(bad)} pairs outside 0..{n - 1}, the first is {tuple(bad[0].tolist())}")
+    itself = pairs[pairs[:, 0] == pairs[:, 1]]
+    if len(itself):
+        raise ValueError(f"{name} pairs sample {itself[0, 0]} with itself; a pair is two different samples")
+    return np.unique(np.sort(pairs.astype(np.int64), axis=1), axis=0)

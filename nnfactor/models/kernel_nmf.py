@@ -1,0 +1,360 @@
+"""Nonnegative factorization in kernel space (paper 004, first part), and polynomial NMF (Buciu et al. 2008)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ..core import Dense, Fit, Run, multiplicative
+from ..core.linalg import nnls, pseudo_inverse_coefficients
+from ..core.ops import gram
+from ..core.polynomial import PolynomialFit, PrintedPolynomialFit
+from ..kernels import check_kernel, fix_kernel, root
+from .base import Factorization, Model, _to, one_of
+from .nmf import unsupervised_rule
+from .reading import Source, read
+
+
+class _InFeatureSpace(Factorization):
+    """Components are not points of the data space."""
+
+    @property
+    def inverse_transform(self) -> NoReturn:
+        """There is none: a combination in feature space has no exact pre-image among the data."""
+        raise AttributeError(f"{type(self).__name__} has no inverse_transform: feature space has no pre-images")
+
+    @property
+    def to_cp(self) -> NoReturn:
+        """There is none: the model is not a CP model of the data."""
+        raise AttributeError(f"{type(self).__name__} has no to_cp: it is not a CP model of the data")
+
+
+class KernelNMF(_InFeatureSpace):
+    """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009, paper 004).
+
+    Finds bases `phi(X)' A` in feature space. With `B = R A` that is Frobenius NMF of the root of the kernel matrix K of
+    the samples: minimises `||R - B V'||^2`, R = max(K^(1/2), 0), over nonnegative V and B (n x k). equations.md section
+    6; the objective carries no 1/2. Once K is there, no cost depends on the number of features.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k; may exceed the number of samples.
+    kernel : {"rbf", "poly", "linear", "precomputed"} or callable
+        "rbf": exp(-||x - y||^2 / (2 sigma^2)), the paper's; data of any sign. "poly": (x'y)^degree, nonnegative data;
+        "linear" is degree 1. "precomputed": `fit` takes K (n, n), `transform` the values of new samples against the
+        fitted ones (n_new, n). A callable gets two sets of samples (arrays, or tensors if `fit` got one; sparse
+        as they are) and returns their kernel matrix. All must be positive semidefinite.
+    sigma : "median" or float
+        Width of "rbf", in the units of X. "median", the median distance of two samples, is in the useful range.
+    degree : int
+        Of "poly".
+    features : {"exact", "paper"}
+        What `transform` returns for the kernel row k of a sample. "exact": its least-squares coefficients
+        `k A (A'KA)^+`. "paper": `k K^-1 (A^+)'`, which assumes a pseudo-inverse identity that does not hold (3-23 %
+        off). Both may be negative; both drop directions that rounding drowns: eigenvalues of K and A'KA below `n eps`
+        of the largest.
+    solver : {"multiplicative", "mu", "auto", "hals", "projected"}
+        "multiplicative": the paper's rules, B first, then V with the new B. "auto" is that of `NMF`, and faster.
+    init : {"auto", "random", "nndsvda"} or tuple (V, B)
+        As for `NMF`, of R; both arrays (n, k).
+    n_init, max_iter, tol, random_state, device, dtype, callback, verbose
+        As for `NMF`. The kernel and its root are float64 whatever the dtype.
+
+    Attributes
+    ----------
+    embedding_ : (n_samples, k)
+        The fitted V.
+    factors_ : list with B (n_samples, k)
+    dual_coef_ : (n_samples, k)
+        A = R^+ B: component j is `sum_i A_ij phi(x_i)`.
+    root_clipped_ : float
+        Norm of the negative part of K^(1/2) that was set to 0, over the norm of K^(1/2). If it is not small, R^2 is
+        not K, and the model is one of another kernel.
+    kernel_ : nnfactor.kernels.Kernel
+        The kernel fixed on the samples, with `sigma`; it keeps them.
+    loss_, reconstruction_err_ : float
+        `||R - B V'||^2` and its square root.
+    n_iter_, converged_, history_, restarts_, fit_info_
+        As for `NMF`.
+
+    Raises
+    ------
+    ValueError
+        Negative data with "poly" or "linear"; a kernel matrix that is not square, finite, symmetric and positive
+        semidefinite; unknown options.
+
+    Notes
+    -----
+    Time O(n^3) for the root and O(n^2 k) per iteration, memory a few n^2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor.models.kernel_nmf import KernelNMF
+    >>> X = np.random.default_rng(0).normal(size=(20, 50))
+    >>> model = KernelNMF(n_components=4, random_state=0, max_iter=1000).fit(X[:15])
+    >>> model.embedding_.shape, model.transform(X[15:]).shape
+    ((15, 4), (5, 4))
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        kernel: str | Callable[[Any, Any], Any] = "rbf",
+        *,
+        sigma: str | float = "median",
+        degree: int = 2,
+        features: str = "exact",
+        solver: str = "multiplicative",
+        init: Any = "auto",
+        n_init: int = 1,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        random_state: Any = None,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        callback: Callable[..., Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.kernel = kernel
+        self.sigma = sigma
+        self.degree = degree
+        self.features = features
+        self.solver = solver
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.random_state = random_state
+        self.device = device
+        self.dtype = dtype
+        self.callback = callback
+        self.verbose = verbose
+
+    def _model(self, source: Source, y: Any) -> Model:
+        rule = unsupervised_rule(self.solver, 2, self.n_components)
+        return Model([Fit(source.data, ("V", "B"))], {"B": rule, "V": rule}, ("V", "B"))
+
+    def _read(self, X: Any, reset: bool) -> Source:
+        source = read(self, X, reset=reset, signed=self._takes_negative)
+        if self._pairwise and sp.issparse(source.X):
+            raise TypeError("X: sparse input is not supported with kernel='precomputed'; use X.toarray()")
+        return source
+
+    def _target(self, source: Source) -> Source:
+        """R in place of the data; what its decomposition says is kept for `_publish`."""
+        kernel = fix_kernel(self.kernel, self._samples(source, keep=True), sigma=self.sigma, degree=self.degree)
+        if kernel.root_unit > torch.finfo(source.data.dtype).max:
+            raise ValueError(
+                f"X is too large for degree={self.degree} in {source.data.dtype}; rescale X or use float64"
+            )
+        K, eps = kernel.gram()
+        S, values, E = root(K.to(source.data.device), eps, "kernel")
+        R = S.clamp(min=0)
+        self.root_clipped_ = float((R - S).norm() / S.norm()) if bool((S < 0).any()) else 0.0
+        self.kernel_ = replace(kernel, X=None) if self._pairwise else kernel
+        self._roots = (S, R, values, E, eps)
+        data = Dense(R.to(source.data.dtype))
+        return Source(data, source.X, kernel.root_unit, source.as_torch, source.shape)
+
+    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+        n = source.data.shape[0]
+        return {"V": (n, int(self.n_components)), "B": (n, int(self.n_components))}
+
+    def _publish(self, source: Source, model: Model, result: Run) -> None:
+        super()._publish(source, model, result)
+        del self.components_  # B' has a column per sample, not per feature
+        B = _to(self.factors_[0], source.data).double()
+        A, self._maps = _feature_maps(B, *self._roots)
+        del self._roots
+        self.dual_coef_ = source.give((A / self.kernel_.root_unit).to(source.data.dtype))
+
+    def _features(self, source: Source) -> Tensor:
+        kernel, device = self.kernel_.on(source.data.device), source.data.device
+        K = kernel.rows(self._samples(source)).to(device)
+        return K @ self._maps[self.features].to(device) * kernel.root_unit
+
+    def _samples(self, source: Source, keep: bool = False) -> Any:
+        """What a kernel is computed from; a copy that survives changes of the caller's data, if it is kept."""
+        X = source.X
+        if callable(self.kernel) and isinstance(X, Tensor) and not source.as_torch:
+            X = X.cpu().numpy()
+        return X if not keep else X.clone() if isinstance(X, Tensor) else X.copy()
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_kernel(self.kernel, self.sigma, self.degree)
+        one_of("features", self.features, ("exact", "paper"))
+
+    @property
+    def _pairwise(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    @property
+    def _takes_negative(self) -> bool:
+        return not (isinstance(self.kernel, str) and self.kernel in ("poly", "linear"))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = not self._takes_negative
+        tags.input_tags.pairwise = self._pairwise
+        tags.input_tags.sparse = not self._pairwise
+        return tags
+
+
+class PolynomialNMF(_InFeatureSpace):
+    """Polynomial NMF, PNMF (Buciu, Nikolaidis and Pitas 2008; paper 004, section 2.2): bases in the data space.
+
+    Minimises `sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2`, `phi(x)'phi(y) = (x'y)^d`, over nonnegative V (n x k) and
+    W (m x k). With K_xw = (XW)^d, K_ww = (W'W)^d, K' = d (.)^(d-1), one iteration is, V first (equations.md section 6),
+
+        V *= K_xw / (V K_ww);   W *= [X'(K'_xw * V) / (W (K'_ww * V'V))]^(1/(2d - 1))
+
+    Both lower the objective, which carries no 1/2.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    degree : int
+        d >= 1; 1 is Frobenius NMF.
+    w_rule : {"corrected", "printed"}
+        "printed" (paper 004, Eq. 4) lacks V in the numerator and raises the objective in 16-97 % of steps: for study.
+    init : {"auto", "random", "nndsvda"} or tuple (V, W)
+        As for `NMF`.
+    n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
+        As for `NMF`. `transform` solves for coefficients in feature space.
+
+    Attributes
+    ----------
+    embedding_ : (n_samples, k)
+        The fitted V.
+    factors_ : list with W (m, k), in the units of the data; components_ : (k, m), its transpose
+    loss_, reconstruction_err_ : float
+        The objective above and its square root. Inf if it leaves the floating-point range.
+    n_iter_, converged_, history_, restarts_, fit_info_
+        As for `NMF`.
+
+    Raises
+    ------
+    ValueError
+        Negative data; unknown options.
+
+    Notes
+    -----
+    (c W, V / c^d) is the same model: compare components after scaling them. Multiplying the data by c multiplies W by
+    c and leaves V.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor.models.kernel_nmf import PolynomialNMF
+    >>> X = np.random.default_rng(0).random((12, 6))
+    >>> model = PolynomialNMF(n_components=3, random_state=0).fit(X)
+    >>> bool((np.diff(model.history_["objective"]) <= 0).all()), model.components_.shape
+    (True, (3, 6))
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        degree: int = 2,
+        w_rule: str = "corrected",
+        init: Any = "auto",
+        n_init: int = 1,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        transform_method: str = "nnls",
+        random_state: Any = None,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        callback: Callable[..., Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.degree = degree
+        self.w_rule = w_rule
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.transform_method = transform_method
+        self.random_state = random_state
+        self.device = device
+        self.dtype = dtype
+        self.callback = callback
+        self.verbose = verbose
+
+    def _model(self, source: Source, y: Any) -> Model:
+        term = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
+        names = ("V", "W")
+        return Model([term(source.data, names, int(self.degree))], dict.fromkeys(names, multiplicative), names)
+
+    def _read(self, X: Any, reset: bool) -> Source:
+        """Samples of length 1 at most, by a power of two: powers of longer ones leave the floating-point range."""
+        source = super()._read(X, reset)
+        peak = source.data.largest() * math.sqrt(source.data.shape[1])
+        unit = 2.0 ** math.ceil(math.log2(peak)) if peak else 1.0
+        return replace(source, data=source.data.scaled(1 / unit), scale=source.scale * unit)
+
+    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+        (n, m), k = source.data.shape, int(self.n_components)
+        return {"V": (n, k), "W": (m, k)}
+
+    def _rescaled(self, factors: list[Tensor], scale: float) -> list[Tensor]:
+        return [factors[0], factors[1] * scale]
+
+    def _unit(self, scale: float) -> float:
+        power = 2 * self.degree * math.log2(scale)
+        return 2.0**power if power < 1024 else math.inf
+
+    def _publish(self, source: Source, model: Model, result: Run) -> None:
+        super()._publish(source, model, result)
+        self.reconstruction_err_ = math.sqrt(self.loss_)
+
+    def _features(self, source: Source) -> Tensor:
+        W = _to(self.factors_[0], source.data) / source.scale
+        G = gram(W.double()).pow(self.degree)
+        B = source.data.mttkrp([W, W], 0).double().pow(self.degree)
+        return nnls(G, B) if self.transform_method == "nnls" else pseudo_inverse_coefficients(G, B)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_kernel("poly", "median", self.degree)
+        one_of("w_rule", self.w_rule, ("corrected", "printed"))
+
+
+def _feature_maps(
+    B: Tensor, S: Tensor, R: Tensor, values: Tensor, E: Tensor, eps: float
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """A = R^+ B, and what kernel rows are multiplied with: `A (A'KA)^+` ("exact"), `K^+ (A^+)'` ("paper").
+
+    S = K^(1/2) = E diag(sqrt(values)) E'. A'KA is a Gram of S A: formed as A' (K A) it would cancel.
+    """
+    cut = len(S) * eps
+    A = _inverse(torch.where(values > 0, values.sqrt(), 0), E, 0) @ B if torch.equal(R, S) else _pinv(R, cut**0.5) @ B
+    SA = S @ A
+    moments, axes = torch.linalg.eigh(gram(SA))
+    exact = A @ _inverse(moments, axes, cut)
+    paper = _inverse(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).mT
+    return A, {"exact": exact, "paper": paper}
+
+
+def _pinv(R: Tensor, cut: float) -> Tensor:
+    values, E = torch.linalg.eigh(R)
+    return _inverse(values, E, cut)
+
+
+def _inverse(values: Tensor, E: Tensor, cut: float) -> Tensor:
+    """The pseudo-inverse `E diag(1 / values) E'`, without the values that are at most `cut` of the largest."""
+    keep = values.abs() > cut * values.abs().amax()
+    return (E * torch.where(keep, 1 / torch.where(keep, values, 1), 0)) @ E.mT
