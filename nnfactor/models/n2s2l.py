@@ -1,6 +1,6 @@
 """Nonnegative semi-supervised learning (paper 000), for vectors, matrices and tensors.
 
-Wang, Yan, Song and Wang (2009), "Non-negative semi-supervised learning".
+Wang, Yan, Zhang and Zhang (2009), "Non-negative semi-supervised learning".
 """
 
 from __future__ import annotations

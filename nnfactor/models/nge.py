@@ -1,7 +1,7 @@
 """Nonnegative graph embedding, and nonnegative discriminative tensor factorization (paper 002).
 
-Wang, Yan, Song and Zhang (2009), "Multiplicative nonnegative graph embedding", against the M-matrix rule of Yang, Yan,
-Fu, Li and Huang (2008).
+Wang, Song, Yan, Zhang and Zhang (2009), "Multiplicative nonnegative graph embedding", against the M-matrix rule of
+Yang, Yan, Fu, Li and Huang (2008).
 """
 
 from __future__ import annotations

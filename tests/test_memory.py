@@ -1,0 +1,56 @@
+"""Peak memory, measured from outside in a fresh process: growth over what was there before the fit."""
+
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import resource, sys
+import numpy as np, scipy.sparse as sp, torch
+from nnfactor import NGE, NMF
+torch.set_num_threads(1)
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+rng = np.random.default_rng(0)
+{setup}
+fit(200)           # libraries load, allocators warm up
+before = peak()
+fit({n})
+print(peak() - before)
+"""
+
+GRAPH = """
+def fit(n):
+    X = rng.random((n, 100), dtype=np.float32)
+    i = np.repeat(np.arange(n), 10)
+    A = sp.csr_array((np.ones(10 * n), (i, (i + np.tile(np.arange(1, 11), n)) % n)), shape=(n, n))
+    A = A.maximum(A.T)
+    NGE(50, n_discriminative=25, graph=(A, A), solver="{solver}", init="random", max_iter=2, tol=0).fit(X)
+"""
+
+SPARSE = """
+def fit(n):
+    i, j = rng.integers(n, size=(2, 20 * n))
+    X = sp.csr_array((np.ones(20 * n, dtype=np.float32), (i, j)), shape=(n, n))
+    NMF(20, init="random", loss="{loss}", max_iter=2, tol=0).fit(X)
+"""
+
+
+def growth(setup, n):
+    done = subprocess.run([sys.executable, "-c", SCRIPT.format(setup=setup, n=n)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return float(done.stdout)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+@pytest.mark.parametrize("solver", ["multiplicative", "m_matrix", "auto"])
+def test_a_sparse_graph_costs_a_few_copies_of_the_embedding(solver):
+    # X 8 MB, V 4 MB, the graph 5 MB a copy; n x n would be 1.6 GB and n x n x k 80 GB
+    assert growth(GRAPH.format(solver=solver), 20_000) < 250
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_sparse_data_are_never_dense(loss):
+    # 400 000 entries: 3 MB a copy, factors 1.6 MB each; dense would be 1.6 GB
+    assert growth(SPARSE.format(loss=loss), 20_000) < 250
