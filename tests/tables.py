@@ -116,7 +116,7 @@ RULES = {
     "m_matrix": m_matrix,
     "m_matrix, 1 step": partial(m_matrix, cg=1),
     "m_matrix, 5 sweeps": partial(m_matrix, cg=0, sweeps=5),
-    "m_matrix, solved": partial(m_matrix, tol=1e-12),
+    "m_matrix, solved": partial(m_matrix, tol=1e-10, max_cg=300),
     "hals": hals,
     "hals, 3 sweeps": partial(hals, sweeps=3),
     "projected": projected,

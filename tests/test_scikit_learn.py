@@ -5,7 +5,7 @@ from estimators import MATRIX
 from expected_failures import expected_failures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nnfactor import LNMF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF
+from nnfactor import LNMF, SULF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF, SemiNMF
 
 INSTANCES = [
     *(make(max_iter=60) for make in MATRIX.values()),
@@ -16,6 +16,8 @@ INSTANCES = [
     GraphNMF(3, max_iter=60),
     GraphNMF(3, solver="auto", scale_free=True, max_iter=60),
     ConstrainedNMF(3, max_iter=60),
+    SemiNMF(3, max_iter=60),
+    SULF(3, max_iter=60),
 ]
 
 

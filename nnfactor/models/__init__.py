@@ -4,10 +4,13 @@ from .baselines import LNMF, ConstrainedNMF, GraphNMF
 from .dpca import DPCA
 from .kernel_nmf import KernelNMF, PolynomialNMF
 from .mfa import MFA, SMFA
+from .multiview import CoTraining, PairwiseCoRegularizedSpectral
 from .n2s2l import N2S2L
 from .nge import NDTF, NGE, MarginalFisher
 from .nmf import NMF
 from .ntf import NTF
+from .semi_nmf import SemiNMF
+from .sulf import SULF
 
 __all__ = [
     "DPCA",
@@ -19,9 +22,13 @@ __all__ = [
     "NMF",
     "NTF",
     "SMFA",
+    "SULF",
+    "CoTraining",
     "ConstrainedNMF",
     "GraphNMF",
     "KernelNMF",
     "MarginalFisher",
+    "PairwiseCoRegularizedSpectral",
     "PolynomialNMF",
+    "SemiNMF",
 ]

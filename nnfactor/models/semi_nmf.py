@@ -1,0 +1,139 @@
+"""Semi-nonnegative matrix factorization (Ding, Li and Jordan 2010; paper 001, Eqs. 3-6)."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor
+
+from ..core import multiplicative
+from ..core.data import Data
+from ..core.view_init import start
+from ..core.views import SemiFit, exact
+from .base import Factorization, Model, factor_names
+from .reading import Source
+
+
+class SemiNMF(Factorization):
+    """Semi-nonnegative matrix factorization: `X (n x m) ~ V U'`, V (n x k) nonnegative, X and U (m x k) of any sign.
+
+    Minimises `||X - V U'||^2` (Ding, Li and Jordan 2010; paper 001, Eqs. 3-6; equations.md section 1): in turn
+    `U = X'V (V'V)^+`, exactly, and `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`. The objective never rises.
+    A soft k-means: rows of V are memberships, columns of U centres.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k; may exceed both dimensions.
+    exponent : float in (0, 1]
+        Of the ratio in V's rule. 0.5, the printed square root; every exponent up to 1 is monotone (equations.md
+        section 0), and 1 takes longer steps.
+    init : {"auto", "random", "nndsvda"} or tuple (V, U)
+        "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random. Arrays are copied and
+        used as given; V >= 0 (its zeros stay), U of any sign. U is solved first, so that only the objective at
+        iteration 0 feels its start.
+    n_init : int
+        Restarts, run as one batch with a stop each; run 0 starts from `init`, the others at random; the best is kept,
+        all are in `restarts_`.
+    max_iter : int
+        Iterations at most.
+    tol : float
+        Stop when the objective fell by no more than tol times its start value over 10 iterations. 0 runs exactly
+        `max_iter` iterations, without ConvergenceWarning, and records every one.
+    transform_method : {"nnls", "pinv"}
+        How `transform` computes V of samples with U fixed: exact nonnegative least squares, or the pseudo-inverse.
+    random_state : int, RandomState or None
+        Draws one seed per restart. Global generators are never touched.
+    device : str or torch.device
+        "auto": a tensor's own device, else CUDA if present, else the CPU.
+    dtype : {"auto", "float32", "float64"}
+        "auto": that of the data.
+    callback : callable or None
+        Called with a `nnfactor.core.Progress` every 10 iterations; a true answer stops the fit.
+    verbose : int
+        1 prints a line every 10 iterations, 2 also records every iteration.
+
+    Attributes
+    ----------
+    embedding_ : (n_samples, k)
+        The fitted V >= 0.
+    factors_ : list with U (m, k), any sign; components_ : (k, m), its transpose
+    loss_ : float
+        `||X - V U'||^2`, summed from the residual in float64.
+    reconstruction_err_ : float
+        `||X - V U'||`.
+    n_iter_, converged_ : int, bool
+    history_ : dict
+        Equal-length arrays "iteration", "objective", "seconds"; entry 0 is the start.
+    restarts_ : dict
+        With `n_init > 1`: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)].
+    fit_info_ : dict
+        Device, dtype, seeds and versions.
+
+    Notes
+    -----
+    Scales can move between V and U (V c, U / c) without any change of the objective.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor.models.semi_nmf import SemiNMF
+    >>> X = np.outer([1., 2., 3.], [4., -1., 0., -6.])
+    >>> model = SemiNMF(n_components=1, random_state=0).fit(X)
+    >>> float(round(model.reconstruction_err_, 6)), bool((model.embedding_ >= 0).all())
+    (0.0, True)
+    >>> model.components_.shape
+    (1, 4)
+    """
+
+    _signed = True
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        exponent: float = 0.5,
+        init: Any = "auto",
+        n_init: int = 1,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        transform_method: str = "nnls",
+        random_state: Any = None,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        callback: Callable[..., Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.exponent = exponent
+        self.init = init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.transform_method = transform_method
+        self.random_state = random_state
+        self.device = device
+        self.dtype = dtype
+        self.callback = callback
+        self.verbose = verbose
+
+    def _model(self, source: Source, y: Any) -> Model:
+        names = factor_names(source.data)
+        rules = {"U1": exact, "V": partial(multiplicative, power=float(self.exponent))}
+        return Model([SemiFit(source.data, names)], rules, names)
+
+    def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
+        return start([data], [1.0], int(self.n_components), seed, svd)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_exponent(self.exponent)
+
+
+def check_exponent(exponent: Any) -> None:
+    """Refuse exponents outside (0, 1], for which the multiplicative rule may rise."""
+    if not isinstance(exponent, numbers.Real) or isinstance(exponent, bool) or not 0 < exponent <= 1:
+        raise ValueError(f"exponent must be a number in (0, 1] (the rule is monotone there), got {exponent!r}")

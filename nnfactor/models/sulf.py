@@ -1,0 +1,398 @@
+"""Semi-supervised unified latent factors of several views (paper 001).
+
+Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning with multi-view data"; equations.md
+section 4, which corrects the printed rule of V.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..core import L2, L21, Fit, Run, Term, init, multiplicative, run, see
+from ..core.linalg import nnls, pseudo_inverse_coefficients
+from ..core.ops import component_major, gram
+from ..core.solve import exact as exact_products
+from ..core.view_init import start
+from ..core.views import Labels, SemiFit, Views, exact, least_squares, simplex
+from .base import Factorization, Model, given_array, one_of
+from .reading import Source
+from .semi_nmf import check_exponent
+from .view_sources import (
+    class_codes,
+    class_scores,
+    decided,
+    distributions,
+    given_views,
+    host,
+    named,
+    read_views,
+    shrunk,
+    view_errors,
+    view_scales,
+    view_weights,
+)
+
+
+class SULF(ClassifierMixin, Factorization):
+    """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
+
+    Minimises (paper 001, Eq. 11; equations.md section 4), with weights pi on the simplex and Y one-hot labels,
+
+        sum_p pi_p ||X^p - V U^p'||^2 + lam ||pi||^2 + beta ||V_l W - Y||^2 + gamma sum_j sqrt(||w_j||^2 + eps)
+
+    One iteration: W by stacked least squares, all U^p, V (labelled and unlabelled rows together), pi exactly. No step
+    raises the objective.
+
+    Parameters
+    ----------
+    n_components : int
+        Rank k.
+    beta : float >= 0
+        Weight of the labels. 1, which with scaled views classified best; the paper's 1e8 made accuracy collapse in our
+        measurements. 0 drops both label terms, and there is no W.
+    gamma : float >= 0
+        Weight of W's row sparsity. It fades by itself: (V c, U / c, W / c) keeps the other terms.
+    lam : float >= 0
+        Smooths the view weights; 0 puts everything on the best view. To be set against the views' squared errors, which
+        grow with n: with scaled views 1 picks one or two views of a thousand samples, 1000 (the paper's) spreads them.
+    exponent : float in (0, 1]
+        Of the ratio in V's rule. 1 is faster than the paper's 0.5; both are monotone.
+    eps : float > 0
+        Smooths the row lengths of W.
+    view_weights : "learned", "equal" or array (n_views,)
+        A given array is divided by its sum. A view of weight 0 still fits its basis.
+    scale_views : bool
+        Divide view p by `||X^p|| / sqrt(n)`, so that a sample's mean energy is 1 in every view: beta and lam then
+        do not depend on units, and no view is lost because its numbers are small. Factors stay in the units of the
+        data (`X^p ~ V U^p'`); the objective is that of the scaled views.
+    v_rule : {"corrected", "printed"}
+        "printed" are the paper's Eqs. 22-26, which lack the term `beta V_l W W'`. The objective rises and V_l grows
+        without bound (from beta = 100 on): for study only.
+    signed : {"refuse", "semi"}
+        "semi" lets views with negative entries in: their U^p are unconstrained, as in Semi-NMF.
+    init : {"auto", "random", "nndsvda"} or tuple (V, U1, ..., UP)
+        "auto": nonnegative double SVD of the views side by side, its zeros filled, when k <= min(n, sum of m_p), else
+        random. Arrays are copied and used as given; an optional last one holds the first view weights (default 1/P).
+    coef_init : array (k, n_classes) or None
+        W to start from. None: least squares with the penalty `gamma ||W||^2`.
+    n_init, max_iter, tol
+        As for `NMF`: restarts, run as one batch; tol=0 runs exactly `max_iter` iterations and records every one.
+    transform_method : {"nnls", "pinv"}
+        How V of samples is computed with all U^p fixed: exact weighted nonnegative least squares, or without the sign.
+    random_state, device, dtype, callback, verbose
+        As for `NMF`. Views of mixed precision are taken as float64.
+
+    Attributes
+    ----------
+    embedding_ : (n_samples, k)
+        V, which knows the labels; `transform` does not.
+    factors_ : list of (m_p, k); components_ : (k, m), for one view only
+    coef_ : (k, n_classes)
+        W, any sign; absent without labels or with beta = 0.
+    view_weights_ : (n_views,); view_scales_ : (n_views,), what views were divided by (1 without scaling)
+    classes_ : array; transduction_ : (n_samples,)
+        Given labels, and the largest entry of `V W` elsewhere. A sample that no label reaches (a zero row) is marked
+        as unlabelled: -1 among numbers, "-1" among strings, None among objects.
+    label_distributions_ : (n_samples, n_classes)
+        Nearest distribution to each row of `V W`, one-hot where a label was given, zero where no label reaches.
+    loss_ : float
+        The objective above, from the residuals in float64; `lam ||pi||^2` counts for fixed weights too.
+    reconstruction_err_ : float
+        `sqrt(sum_p ||X^p - V U^p'||^2)` in the units of the data; view_errors_ : (n_views,), relative to `||X^p||`.
+    n_features_in_ : int, or a list of int if a list was given
+    n_iter_, converged_, history_, fit_info_, restarts_
+        As for `NMF`; `restarts_` also holds "view_weights".
+
+    Notes
+    -----
+    The paper's values: beta=1e8, gamma=100, lam=1000, exponent=0.5, v_rule="printed", scale_views=False. Its variants
+    are settings. SULF1: beta=0, then ridge regression on the labelled rows of `embedding_`. SULF2: one view. SULF3:
+    view_weights="equal".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor.models.sulf import SULF
+    >>> rng = np.random.default_rng(0)
+    >>> truth = np.arange(30) % 2
+    >>> V = np.eye(2)[truth] + 0.1 * rng.random((30, 2))
+    >>> views = [V @ rng.random((2, 5)), 1000 * V @ rng.random((2, 8))]
+    >>> y = np.where(np.arange(30) < 6, truth, -1)          # -1: unlabelled
+    >>> model = SULF(n_components=2, max_iter=2000, random_state=0).fit(views, y)
+    >>> bool((model.predict(views) == truth).all()), model.view_weights_.shape
+    (True, (2,))
+    """
+
+    def __init__(
+        self,
+        n_components: int,
+        *,
+        beta: float = 1.0,
+        gamma: float = 0.01,
+        lam: float = 1.0,
+        exponent: float = 1.0,
+        eps: float = 1e-10,
+        view_weights: Any = "learned",
+        scale_views: bool = True,
+        v_rule: str = "corrected",
+        signed: str = "refuse",
+        init: Any = "auto",
+        coef_init: Any = None,
+        n_init: int = 1,
+        max_iter: int = 500,
+        tol: float = 1e-4,
+        transform_method: str = "nnls",
+        random_state: Any = None,
+        device: Any = "auto",
+        dtype: Any = "auto",
+        callback: Callable[..., Any] | None = None,
+        verbose: int = 0,
+    ) -> None:
+        self.n_components = n_components
+        self.beta = beta
+        self.gamma = gamma
+        self.lam = lam
+        self.exponent = exponent
+        self.eps = eps
+        self.view_weights = view_weights
+        self.scale_views = scale_views
+        self.v_rule = v_rule
+        self.signed = signed
+        self.init = init
+        self.coef_init = coef_init
+        self.n_init = n_init
+        self.max_iter = max_iter
+        self.tol = tol
+        self.transform_method = transform_method
+        self.random_state = random_state
+        self.device = device
+        self.dtype = dtype
+        self.callback = callback
+        self.verbose = verbose
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn factors, view weights and W.
+
+        Parameters
+        ----------
+        X : list of arrays, tensors, DataFrames or scipy sparse matrices (n_samples, m_p); or one of them: one view
+            Views of the same samples in the same order, samples first. Never changed.
+        y : array (n_samples,), optional
+            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled. Without
+            any label the label terms are absent, and `predict` refuses.
+
+        Raises
+        ------
+        ValueError
+            Views with different numbers of samples (before anything moves to a device), bad data (the message names the
+            view) or parameters. Nothing is fitted then.
+        FloatingPointError
+            The objective is no longer finite: v_rule="printed", or weights far from the data's scale.
+        """
+        return super().fit(X, y)
+
+    def transform(self, X: Any) -> Any:
+        """V of samples: `min sum_p pi_p ||x^p - v U^p'||^2` over v >= 0 with U^p and pi fixed, every sample by itself.
+
+        `X` as in `fit`, the same views; labels have no part in it. Returns (n_samples, n_components), an array or a
+        tensor as the first view is.
+        """
+        check_is_fitted(self)
+        sources = read_views(self, X, reset=False, signed=self._signed)
+        with exact_products(sources[0].data.device):
+            G = B = torch.zeros(1, dtype=torch.float64, device=sources[0].data.device)
+            for source, U, size, pi in zip(sources, self.factors_, self._sizes, self.view_weights_, strict=True):
+                data = source.data
+                U = component_major((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
+                pull = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
+                G, B = G + float(pi) * gram(U.double()), B + (float(pi) * source.scale / size) * pull.double()
+            V = (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
+        return sources[0].give(V.to(sources[0].data.dtype))
+
+    def inverse_transform(self, V: Any) -> Any:
+        """The views `V U^p'` that `V (n_samples, n_components)` stands for: a list, if `fit` took one."""
+        check_is_fitted(self)
+        V = V if isinstance(V, Tensor) else np.asarray(V)
+        if V.ndim != 2 or V.shape[1] != self.n_components:
+            raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
+        rows = torch.as_tensor(V).to(torch.as_tensor(self.factors_[0]).dtype)
+        views = [rows @ torch.as_tensor(U).to(rows.device).mT for U in self.factors_]
+        views = views if isinstance(V, Tensor) else [X.numpy() for X in views]
+        return views[0] if self._views is None else views
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class with the largest entry of `transform(X) @ coef_`; samples without any are marked as unlabelled.
+
+        Raises
+        ------
+        ValueError
+            The model has no W: it was fitted without labels, or with beta = 0.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "coef_"):
+            why = "beta=0 leaves the labels out" if len(self.classes_) else "it was fitted without any label"
+            raise ValueError(f"SULF cannot predict: {why}. Fit with labels and beta > 0, or classify transform(X)")
+        return named(decided(host(self.transform(X)) @ host(self.coef_)), self.classes_)
+
+    def to_cp(self) -> Any:
+        """As for `NMF`, with one view (else ValueError)."""
+        if len(getattr(self, "factors_", ())) > 1:
+            raise ValueError(f"{len(self.factors_)} views are not one tensor; use embedding_ and factors_")
+        return super().to_cp()
+
+    @property
+    def _signed(self) -> bool:
+        return self.signed == "semi"
+
+    @property
+    def _learns(self) -> bool:
+        return isinstance(self.view_weights, str) and self.view_weights == "learned"
+
+    def _fit(self, X: Any, y: Any) -> None:
+        sources = read_views(self, X, reset=True, signed=self._signed)
+        codes, self.classes_ = class_codes(y, sources[0].data.shape[0])
+        with exact_products(sources[0].data.device):
+            model, unit = self._views_model(sources, codes)
+            starts = self._view_starts(sources, model)
+            first = starts[0] if self.n_init == 1 else init.stack(starts)
+            result = self._run(model, dict(zip(model.names, first, strict=True)))
+            self._publish_views(sources, codes, model, result, unit)
+
+    def _model(self, source: Source, y: Any) -> Model:
+        raise NotImplementedError("SULF has a list of sources; see _views_model")
+
+    def _views_model(self, sources: list[Source], codes: np.ndarray) -> tuple[Model, float]:
+        """Terms, rules and names; and what the objective is to be multiplied with."""
+        data = [s.data for s in sources]
+        bases = tuple(f"U{p + 1}" for p in range(len(data)))
+        free = [X.smallest() < 0 for X in data]
+        fits = [(SemiFit if f else Fit)(X, ("V", U)) for X, U, f in zip(data, bases, free, strict=True)]
+        scales, sizes, unit = view_scales(sources, bool(self.scale_views))
+        self._sizes, self.view_scales_ = sizes, sizes if self.scale_views else np.ones(len(data))
+        terms: list[Term] = [Views(tuple(fits), scales=tuple(scales)), L2("pi", shrunk(self.lam, unit))]
+        rules: dict[str, Any] = {U: exact if f else multiplicative for U, f in zip(bases, free, strict=True)}
+        rules["V"] = partial(multiplicative, power=float(self.exponent))
+        names = ("V", *bases, "pi")
+        if self.beta > 0 and len(self.classes_):
+            targets = torch.from_numpy(np.eye(len(self.classes_))[codes]).to(data[0].device, data[0].dtype)
+            known = torch.from_numpy(codes >= 0).to(data[0].device)
+            weight = shrunk(self.beta, unit)
+            terms.append(Labels(targets, known, weight=weight, printed=self.v_rule == "printed"))
+            if self.gamma > 0:
+                terms.append(L21("W", shrunk(self.gamma, unit), float(self.eps)))
+            rules, names = {"W": least_squares, **rules}, (*names, "W")
+        if self._learns:
+            rules["pi"] = simplex
+        return Model(terms, rules, names), unit
+
+    def _view_starts(self, sources: list[Source], model: Model) -> list[list[Tensor]]:
+        """One start per restart: V, U1, ..., pi and, where there is one, W."""
+        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
+        self._seeds, k = [int(s) for s in seeds], int(self.n_components)
+        data, scales = [s.data for s in sources], view_scales(sources, bool(self.scale_views))[0]
+        draw = lambda seed, svd: start(data, scales, k, seed, svd)
+        pi = view_weights(self.view_weights, data[0], len(data))
+        if isinstance(self.init, str):
+            one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
+            fits = k <= min(data[0].shape[0], sum(X.shape[1] for X in data))
+            first = [*draw(self._seeds[0], self.init == "nndsvda" or (self.init == "auto" and fits)), pi]
+        else:
+            *first, given = given_views(self.init, sources, k)
+            first.append(given if self._learns and given is not None else pi)
+        starts = [first, *([*draw(s, False), pi] for s in self._seeds[1:])]
+        return [self._with_coefficients(s, model, i == 0) for i, s in enumerate(starts)]
+
+    def _with_coefficients(self, factors: list[Tensor], model: Model, first: bool) -> list[Tensor]:
+        """The start with W: the given one, or least squares with E = I."""
+        if "W" not in model.names:
+            return factors
+        V, shape = factors[0], (int(self.n_components), len(self.classes_))
+        labels = next(t for t in model.terms if isinstance(t, Labels))
+        if first and self.coef_init is not None:
+            return [*factors, component_major(given_array("coef_init", self.coef_init, shape, V, free=True))]
+        zero = V.new_zeros(shape)
+        ridge = [L2("W", t.weight) for t in model.terms if isinstance(t, L21)]
+        return [*factors, least_squares(zero, see([labels, *ridge], {"V": V, "W": zero}, "W"))]
+
+    def _run(self, model: Model, factors: dict[str, Tensor]) -> Run:
+        told: dict[str, Any] = {n: getattr(self, n) for n in ("max_iter", "tol", "callback", "verbose")}
+        try:
+            return run(model.terms, model.rules, factors, name="SULF", **told)
+        except FloatingPointError as error:
+            if self.v_rule != "printed":
+                raise
+            raise FloatingPointError(
+                f"{error}. v_rule='printed' is paper 001's Eqs. 22-26, which lack beta V_l W W' and diverge; "
+                "use v_rule='corrected', or fewer iterations"
+            ) from None
+
+    def _publish_views(self, sources: list[Source], codes: np.ndarray, model: Model, result: Run, unit: float) -> None:
+        """Set everything that ends in an underscore, at once, when nothing can fail any more."""
+        best = {n: F if self.n_init == 1 else F[result.best] for n, F in result.factors.items()}
+        give, bases = sources[0].give, [best[f"U{p + 1}"] for p in range(len(sources))]
+        in64 = {n: F.double() for n, F in best.items()}
+        self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
+        self.reconstruction_err_, self.view_errors_ = view_errors(sources, best["V"], bases)
+        self.embedding_ = give(best["V"])
+        self.factors_ = [give(U * s.scale) for U, s in zip(bases, sources, strict=True)]
+        self.view_weights_ = host(best["pi"][0])
+        if len(sources) == 1:
+            self.components_ = give(bases[0].mT * sources[0].scale)
+        if "W" in best:
+            self.coef_ = give(best["W"])
+            scores = class_scores(best["V"], best["W"])
+            self.label_distributions_ = give(distributions(scores, codes))
+            self.transduction_ = named(np.where(codes >= 0, codes, decided(host(scores))), self.classes_)
+        if self.n_init > 1:
+            self.restarts_ = {
+                "loss": result.objective * unit,
+                "n_iter": result.n_iter,
+                "view_weights": host(result.factors["pi"][:, 0]),
+                "factors": [give(result.factors[f"U{p + 1}"] * s.scale) for p, s in enumerate(sources)],
+            }
+        self._note_run(result, unit, sources[0].data)
+
+    def _note_run(self, result: Run, unit: float, data: Any) -> None:
+        objective = result.history(result.best)["objective"]
+        if self.v_rule == "printed" and len(objective) > 1 and objective[-1] > objective[-2]:
+            warnings.warn(
+                f"SULF: with v_rule='printed' the objective rises, from {objective[-2]:.4g} to {objective[-1]:.4g} at "
+                "last; use v_rule='corrected'",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+            result.converged[result.best] = False
+        super()._note_run(result, unit, data)
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        for name in ("beta", "gamma", "lam", "eps"):
+            value = getattr(self, name)
+            real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+            if not real or not 0 <= value < math.inf or (name == "eps" and value == 0):
+                raise ValueError(f"{name} must be a finite number {'>' if name == 'eps' else '>='} 0, got {value!r}")
+        check_exponent(self.exponent)
+        one_of("v_rule", self.v_rule, ("corrected", "printed"))
+        one_of("signed", self.signed, ("refuse", "semi"))
+        one_of("scale_views", self.scale_views, (True, False))
+        if isinstance(self.view_weights, str):
+            one_of("view_weights", self.view_weights, ("learned", "equal"), "an array of numbers >= 0")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = False  # SULF1 has no labels
+        tags.classifier_tags.poor_score = True  # in the plane: V of a new sample, found without labels, is not unique
+        return tags
