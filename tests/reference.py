@@ -51,9 +51,7 @@ def gram(factors: Factors, mode: int) -> Array:
 def khatri_rao(factors: Factors) -> Array:
     """Column-wise Kronecker product, rows in C order of the modes."""
     columns = range(factors[0].shape[1])
-    return np.stack(
-        [reconstruct([F[:, [j]] for F in factors]).ravel() for j in columns], axis=1
-    )
+    return np.stack([reconstruct([F[:, [j]] for F in factors]).ravel() for j in columns], axis=1)
 
 
 def gauge(factors: Factors, mode: int = 0) -> Array:
@@ -80,12 +78,7 @@ def frobenius(X: Array, factors: Factors) -> float:
 
 def beta_divergence(X: Array, Y: Array, beta: float) -> float:
     """Section 1, summed over the entries; beta = 2 is the squared norm, 0 log 0 = 0."""
-    return float(
-        sum(
-            _divergence(float(x), float(y), beta)
-            for x, y in zip(X.flat, Y.flat, strict=True)
-        )
-    )
+    return float(sum(_divergence(float(x), float(y), beta) for x, y in zip(X.flat, Y.flat, strict=True)))
 
 
 def laplacian(S: Array) -> Array:
@@ -170,9 +163,7 @@ def hals_step(X: Array, factors: Factors, sweeps: int = 1) -> tuple[Array, ...]:
         M, G = mttkrp(X, F, b), gram(F, b)
         for _, j in product(range(sweeps), range(G.shape[0])):
             if G[j, j] > 0:
-                F[b][:, j] = np.maximum(
-                    0, F[b][:, j] + (M[:, j] - F[b] @ G[:, j]) / G[j, j]
-                )
+                F[b][:, j] = np.maximum(0, F[b][:, j] + (M[:, j] - F[b] @ G[:, j]) / G[j, j])
     return tuple(F)
 
 
@@ -320,9 +311,7 @@ def _v_column(v: Array, pull: Array, up: Array, A: Array, rule: VRule) -> Array:
         return _solve(v, pull, up, A)
     if rule[0] == "sweeps":
         return _jacobi(v, pull, up, A, int(rule[1]))
-    raise ValueError(
-        f'v_rule is "multiplicative", "m_matrix" or ("sweeps", s), not {rule!r}'
-    )
+    raise ValueError(f'v_rule is "multiplicative", "m_matrix" or ("sweeps", s), not {rule!r}')
 
 
 def _solve(v: Array, pull: Array, up: Array, A: Array) -> Array:
@@ -360,9 +349,7 @@ def knn_graph(X: Array, p: int) -> Array:
     return S
 
 
-def marginal_fisher(
-    X: Array, y: Sequence[int] | NDArray[np.int64], k1: int | None, k2: int
-) -> tuple[Array, Array]:
+def marginal_fisher(X: Array, y: Sequence[int] | NDArray[np.int64], k1: int | None, k2: int) -> tuple[Array, Array]:
     """Intrinsic: k1 nearest within the class. Penalty: k2 shortest pairs out of it.
 
     k1 = None is min(n_c - 1, 3); y = -1 is unlabelled and never linked; ties by (i, j).

@@ -273,10 +273,10 @@ def test_warns_if_and_only_if_the_cap_is_hit():
 
 def test_seeds():
     views, _ = data(np.random.default_rng(10), 40, (4, 6))
-    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    state = np.random.get_state()[1].copy()
     a, b = (PairwiseCoRegularizedSpectral(3, random_state=5).fit_predict(views) for _ in range(2))
     np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(state, np.random.get_state()[1])  # noqa: NPY002
+    np.testing.assert_array_equal(state, np.random.get_state()[1])
 
 
 def test_surface():

@@ -171,7 +171,7 @@ class TestSurface:
 
     def test_pickle_clone_and_determinism(self):
         views, y, _ = problem()
-        state, mersenne = torch.random.get_rng_state(), lambda: np.random.get_state()[1].copy()  # noqa: NPY002
+        state, mersenne = torch.random.get_rng_state(), lambda: np.random.get_state()[1].copy()
         before = mersenne()
         model = SULF(K, random_state=3, n_init=2, max_iter=20, tol=0).fit(views, y)
         assert torch.equal(state, torch.random.get_rng_state()) and (before == mersenne()).all()

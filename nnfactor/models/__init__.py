@@ -9,7 +9,9 @@ from .n2s2l import N2S2L
 from .nge import NDTF, NGE, MarginalFisher
 from .nmf import NMF
 from .ntf import NTF
+from .propagation import HarmonicFunction, LocalGlobalConsistency
 from .semi_nmf import SemiNMF
+from .srlsc import SRC, SRLSC, LapRLSC
 from .sulf import SULF
 
 __all__ = [
@@ -22,11 +24,16 @@ __all__ = [
     "NMF",
     "NTF",
     "SMFA",
+    "SRC",
+    "SRLSC",
     "SULF",
     "CoTraining",
     "ConstrainedNMF",
     "GraphNMF",
+    "HarmonicFunction",
     "KernelNMF",
+    "LapRLSC",
+    "LocalGlobalConsistency",
     "MarginalFisher",
     "PairwiseCoRegularizedSpectral",
     "PolynomialNMF",

@@ -1,0 +1,223 @@
+"""What all semi-supervised classifiers share: labels in, class scores, labels and distributions out."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from numbers import Integral, Real
+from typing import Any, Self
+
+import numpy as np
+import scipy.sparse as sp
+import sklearn
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import DataConversionWarning
+from sklearn.metrics import accuracy_score
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from ..core import Dense, Links, as_links
+from ..core.sparse import from_torch_sparse
+from ..graphs import knn_graph
+from .base import one_of
+from .reading import Source, encode_labels, read
+from .view_sources import named
+
+Points = Any  # a float64 tensor, or float64 scipy CSR
+
+
+class SemiSupervised(ClassifierMixin, BaseEstimator):
+    """Base of the classifiers: reads X and y, asks for class scores, publishes labels.
+
+    A sample with no positive distribution (no label reaches it) has a row of zeros in `label_distributions_`, and is
+    labelled -1 among numbers, "-1" among strings and None among objects; one UserWarning says how many there are.
+    """
+
+    @abstractmethod
+    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """From labels as codes (-1: none) and one-hot rows: scores and distributions (n, C) of the training samples."""
+
+    @abstractmethod
+    def _decide(self, source: Source) -> Tensor:
+        """Scores of new samples, (n, C), float64; a row of zeros where nothing is known."""
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Learn from labelled and unlabelled samples.
+
+        Parameters
+        ----------
+        X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
+            Any sign and scale; never changed. (`SRLSC` and `SRC`: dense.)
+        y : array (n_samples,)
+            Labels; never changed. Unlabelled: -1 and NaN among numbers; None, NaN, -1 and "-1" among strings and
+            objects. A marker is never a class, so -1 cannot be one. A single class is allowed.
+
+        Raises
+        ------
+        ValueError
+            Bad data or parameters; y absent, of another length, with fractions as labels, or without any label.
+        """
+        self._check_parameters()
+        if y is None:
+            raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
+        source = read(self, X, reset=True, signed=True)
+        codes, classes = _labels(self, y, source.data.shape[0])
+        self.classes_ = classes
+        known = torch.from_numpy(codes).to(source.data.device)
+        Y = (known.unsqueeze(1) == torch.arange(len(classes), device=known.device)).double()
+        with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
+            scores, shares = self._learn(source, codes, Y)
+        self.scores_, self.label_distributions_ = (source.give(S.to(source.data.dtype)) for S in (scores, shares))
+        self.transduction_ = self._named(scores, source)
+        self.fit_info_ = {
+            "device": str(source.data.device),
+            "dtype": str(source.data.dtype).removeprefix("torch."),
+            "torch": torch.__version__,
+            "numpy": np.__version__,
+            "scikit-learn": sklearn.__version__,
+        }
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """The class of every sample (n_samples,), in the kind of X where labels are numbers; see the class for -1."""
+        scores, source = self._new(X)
+        return self._named(scores, source)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy of `predict(X)` against y (n_samples,), on any device."""
+        y, found = (v.cpu().numpy() if isinstance(v, Tensor) else v for v in (y, self.predict(X)))
+        return float(accuracy_score(y, found, sample_weight=sample_weight))
+
+    def _new(self, X: Any) -> tuple[Tensor, Source]:
+        check_is_fitted(self)
+        source = read(self, X, reset=False, signed=True)
+        with torch.no_grad(), torch.autocast(source.data.device.type, enabled=False):
+            return self._decide(source), source
+
+    def _named(self, scores: Tensor, source: Source) -> Any:
+        """Labels from scores; one warning if some rows are zero."""
+        lost = (scores == 0).all(1)
+        codes = torch.where(lost, -1, scores.argmax(1)).cpu().numpy()
+        labels = named(codes, self.classes_)
+        count = int((codes < 0).sum())
+        if count:
+            marker = named(np.array([-1]), self.classes_).tolist()[0]
+            warnings.warn(
+                f"{type(self).__name__}: no label reaches {count} of {len(codes)} samples; they are marked {marker!r}, "
+                "with zeros as their distribution. Label one sample of their part, or link more (n_neighbors, sigma)",
+                UserWarning,
+                stacklevel=3,
+            )
+        numbers = source.as_torch and labels.dtype.kind in "fib"
+        return torch.from_numpy(labels).to(source.data.device) if numbers else labels
+
+    def _check_parameters(self) -> None:
+        for name in ("CA", "CI", "sigma", "tol", "alpha", "n_neighbors", "max_rounds"):
+            if hasattr(self, name):
+                _check_parameter(name, getattr(self, name))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
+        on_host = lambda v: v.cpu() if isinstance(v, Tensor) else v
+        return {key: on_host(value) for key, value in super().__getstate__().items()}
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def points_of(source: Source) -> Points:
+    """Samples in the source's unit, float64: a dense tensor, or CSR on the host."""
+    if isinstance(source.data, Dense):
+        return source.data.X.double()
+    X = from_torch_sparse(source.X) if isinstance(source.X, Tensor) else source.X
+    return sp.csr_array(X, dtype=np.float64) / source.scale
+
+
+def graph_of(graph: Any, points: Points, n_neighbors: int) -> Links:
+    """The binary neighbour graph of samples, or an adjacency checked to be over them."""
+    n = points.shape[0]
+    if isinstance(graph, str):
+        one_of("graph", graph, ("knn",), f"an adjacency ({n}, {n})")
+        return knn_graph(points, n_neighbors)
+    links = as_links(graph if isinstance(graph, Links | Tensor) or sp.issparse(graph) else np.asarray(graph), "graph")
+    if links.n_nodes != n:
+        raise ValueError(f"graph is over {links.n_nodes} samples, X has {n}; one node per training sample is needed")
+    if links.cliques is not None:
+        raise ValueError("graph has cliques; use an adjacency, as_links(graph.toarray()) for a small one")
+    return links
+
+
+def distances(Z: Points, P: Points) -> Tensor:
+    """Squared distances (len(Z), n), float64: centred if dense, else far from the origin all digits are lost."""
+    if sp.issparse(P):
+        Z, host = sp.csr_array(Z if sp.issparse(Z) else Z.cpu().numpy()), P
+        inner, z, x = (Z @ host.T).toarray(), Z.power(2).sum(axis=1), host.power(2).sum(axis=1)
+        return torch.from_numpy(np.maximum(z[:, None] + x - 2 * inner, 0))
+    P, Z = P.double(), as_float64(Z.toarray() if sp.issparse(Z) else Z, P.device)
+    centre = P.mean(0)
+    Z, P = Z - centre, P - centre
+    return (Z.square().sum(1, keepdim=True) + P.square().sum(1) - 2 * Z @ P.mT).clamp(min=0)
+
+
+def nearest_distribution(scores: Tensor) -> Tensor:
+    """The point of the simplex nearest to every row (n, C): sums to 1, in the order of the scores; 0 for a zero row."""
+    high = scores.sort(1, descending=True).values
+    excess = high.cumsum(1) - 1
+    count = torch.arange(1, scores.shape[1] + 1, device=scores.device, dtype=scores.dtype)
+    active = (high * count > excess).sum(1, keepdim=True).clamp(min=1)
+    level = excess.gather(1, active - 1) / active
+    return torch.where((scores == 0).all(1, keepdim=True), 0, (scores - level).clamp(min=0))
+
+
+def margins(scores: Tensor) -> Tensor:
+    """What scikit-learn calls a decision function: (n, C), and for two classes the difference (n,)."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+def as_float64(values: Any, device: torch.device) -> Tensor:
+    """On a device; floating-point numbers in float64."""
+    T = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+    return T.to(device, torch.float64 if T.is_floating_point() else T.dtype)
+
+
+def _labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """`encode_labels`, with what only a classifier refuses: no label, fractions."""
+    name = type(estimator).__name__
+    if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected; use y.ravel()",
+            DataConversionWarning,
+            stacklevel=3,
+        )
+    codes, classes = encode_labels(y, n)
+    if not len(classes):
+        raise ValueError(f"y has no label: all {n} samples are marked as unlabelled. {name} needs at least one label")
+    if classes.dtype.kind == "f" and not (classes == np.floor(classes)).all():
+        raise ValueError(
+            f"Unknown label type: continuous. y holds fractions such as {classes[classes != np.floor(classes)][0]:g}; "
+            f"{name} is a classifier, labels must be whole numbers, strings or objects"
+        )
+    return codes, classes
+
+
+def _check_parameter(name: str, value: Any) -> None:
+    if name == "sigma" and (value is None or not np.isscalar(value)):
+        array = np.asarray(0.0 if value is None else value.cpu() if isinstance(value, Tensor) else value)
+        if value is None or (array.dtype.kind in "fiu" and (array > 0).all() and np.isfinite(array).all()):
+            return
+        raise ValueError(f"sigma must be > 0 and finite for every feature, got {value!r}")
+    if name in ("n_neighbors", "max_rounds"):
+        sound, need = (
+            isinstance(value, Integral) and int(value) >= int(name == "n_neighbors"),
+            "a whole number >= 1 (max_rounds: 0)",
+        )
+    else:
+        low = {"CI": lambda v: v >= 0, "alpha": lambda v: 0 <= v < 1}.get(name, lambda v: v > 0)
+        sound = isinstance(value, Real) and math.isfinite(value) and low(value)
+        need = {"CI": "a finite number >= 0", "alpha": "in [0, 1)"}.get(name, "a finite number > 0")
+    if not sound or isinstance(value, bool):
+        raise ValueError(f"{name} must be {need}, got {value!r}")
