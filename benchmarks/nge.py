@@ -23,7 +23,7 @@ LABELS = {
     "inverses": "M-matrix, k inverses (2008)",
     "cholesky": "M-matrix, batched Cholesky",
     "tight": "M-matrix, CG to a tolerance",
-    "cg": "M-matrix, 5 CG steps (default)",
+    "cg": "M-matrix, 4 CG steps (default)",
     "sweeps5": "M-matrix, 5 Jacobi sweeps",
     "sweeps20": "M-matrix, 20 Jacobi sweeps",
     "hals": "HALS on all factors",

@@ -130,7 +130,7 @@ class Instance:
             V.mT @ X
             U.mT @ X.mT
             for F in (V, *bases):
-                gram(F)
+                F.mT @ F  # not `gram`, which remembers
                 G @ F.mT
             return state
 

@@ -80,7 +80,7 @@ class NGE(Factorization):
     inner : {"cg", "sweeps"}
         How the graph systems of V are solved: conjugate gradients and one Jacobi sweep, or Jacobi sweeps alone.
     inner_iter : int or "auto"
-        CG steps (auto: 5) or sweeps (auto: 5). One sweep is the multiplicative rule.
+        CG steps (auto: 4) or sweeps (auto: 5). One sweep is the multiplicative rule.
     inner_tol : float or None
         Solve every system to this relative residual instead, e.g. 1e-10 for reference solutions. Slow.
     sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
