@@ -44,6 +44,8 @@ class Quad:
 
     def __call__(self, F: Tensor) -> Tensor:
         """`rows F cols` on its columns, without the sign; F's memory order is kept."""
+        if isinstance(self.rows, Links) and not self.mixes_columns:
+            return self.rows.times(F, self.span) * self.cols
         F = F if self.span is None else F[..., self.span]
         return self.on_rows((self.cols @ F.mT).mT if self.mixes_columns else F * self.cols)
 
@@ -137,10 +139,14 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def accumulate(total: Tensor, quads: Sequence[Quad], values: Sequence[Tensor], alpha: int = 1) -> Tensor:
-    """Add what quads of a span are worth to a tensor of all columns, in place."""
-    for q, value in zip(quads, values, strict=True):
-        total[..., q.span or slice(None)].add_(value, alpha=alpha)
+def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
+    """Add what quads are worth at F to a tensor of all columns, in place."""
+    for q in quads:
+        columns = q.span or slice(None)
+        if q.rows is None or q.mixes_columns or q.couples_rows:
+            total[..., columns].add_(q(F), alpha=alpha)
+        else:  # weights of rows and columns: one pass
+            total[..., columns].addcmul_(F[..., columns], q.rows * q.cols, value=alpha)
     return total
 
 
@@ -154,7 +160,7 @@ def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
         return total
     if total is linear or total.shape != F.shape:
         total = total.expand_as(F).clone()  # the linear part may be shared
-    return accumulate(total, some, [q(F) for q in some])
+    return accumulate(total, some, F)
 
 
 def _merge(cols: list[Tensor]) -> Tensor:

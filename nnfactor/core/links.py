@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .memo import Memo
+from .memo import Memo, remembered
 from .sparse import CSR, from_torch_sparse
 
 
@@ -79,16 +79,17 @@ class Links:
         return self.on(rows).product(rows)
 
     def __matmul__(self, F: Tensor) -> Tensor:
-        return from_rows(self.product(to_rows(F)), F)
+        return self.times(F)
+
+    def times(self, F: Tensor, span: slice | None = None) -> Tensor:
+        """`S F` for all columns of a factor or some, `(..., n, s)`."""
+        out = self.product(rows_of(F, span))
+        return out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
 
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
-
-        def edge_by_edge() -> Tensor:
-            some = F if span is None else F[..., span]
-            return self.on(F).energy(to_rows(some)).view(*F.shape[:-2], 1, some.shape[-1])
-
-        return self._memo(("energy", str(span)), (F,), edge_by_edge)
+        shape = (*F.shape[:-2], 1, -1)
+        return self._memo(("energy", str(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
 
     def toarray(self) -> np.ndarray:
         """The dense adjacency (for small graphs and tests)."""
@@ -122,6 +123,12 @@ def as_links(graph: Any, name: str = "links") -> Links:
 def to_rows(F: Tensor) -> Tensor:
     """A factor `(..., n, k)` as one row-major matrix `(n, B k)`: every column of every problem is alike to a graph."""
     return F.movedim(-2, 0).reshape(F.shape[-2], -1).contiguous()
+
+
+def rows_of(F: Tensor, span: slice | None = None) -> Tensor:
+    """`to_rows` of all columns or some; the turned copy is kept for as long as F lives: several graphs ask for it."""
+    rows, k = remembered(F, to_rows), F.shape[-1]
+    return rows if span is None else rows.view(len(rows), -1, k)[..., span].flatten(1)
 
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:
@@ -193,7 +200,7 @@ class _OnDevice:
     def energy(self, rows: Tensor) -> Tensor:
         total = rows.new_zeros(rows.shape[1])
         for piece in self.incidence:
-            total = total + piece.product(rows).square().sum(0)
+            total = total + torch.linalg.vector_norm(piece.product(rows), dim=0).square()
         if self.links.cliques is None:
             return total
         centred = rows - self._class_sums(rows) / self.sizes

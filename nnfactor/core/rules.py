@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .block import Block, Quad, accumulate
-from .links import Links, from_rows, to_rows
+from .links import Links, from_rows, rows_of, to_rows
 from .memo import tiny
 from .ops import component_major, divide, safe_ratio
 
@@ -65,7 +65,7 @@ def m_matrix(
     coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Links) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
-    up, x = to_rows(block.up(F)), to_rows(F)
+    up, x = to_rows(block.up(F)), rows_of(F)
     pull = to_rows(block.without(coupled).down(F).expand_as(F))
     links = _links_on_rows(coupled, F)
     t = x / (up + tiny(x.dtype))
@@ -196,7 +196,7 @@ def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
     elif separable:
         total = total.clone()
     for q in separable:
-        accumulate(total, [q], [q(F)], alpha=-q.sign)
+        accumulate(total, [q], F, alpha=-q.sign)
     return component_major(total)
 
 
@@ -219,7 +219,7 @@ def _curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
         columns = component_major(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
     for q in separable:
         sign = 1 if q.couples_rows else q.sign
-        accumulate(columns, [q], [q.row_sums(F) * q.cols], alpha=sign)
+        columns[..., q.span or slice(None)].add_(q.row_sums(F) * q.cols, alpha=sign)
     return columns
 
 

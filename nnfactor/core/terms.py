@@ -195,7 +195,7 @@ class Graph:
         if self.split == "exact":
             return Block(quads=(Quad(self._all(c * self.links.energy(V, span), V)),))
         F = V if span is None else V[..., span]
-        own, neighbours = ((F * Z).sum(-2, keepdim=True) for Z in (self.links.degree(V) * F, self.links @ F))
+        own, neighbours = ((F * Z).sum(-2, keepdim=True) for Z in (self.links.degree(V) * F, self.links.times(V, span)))
         return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
@@ -206,11 +206,17 @@ class Graph:
     def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
         """Weights of its columns `(..., 1, span)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
         V, span = factors[self.on], self.span or slice(None)
-        c = per_column(self.weight, factors, V)[..., span]
-        if self.columns is not None:
-            key = ("columns", V.device, V.dtype)
-            c = c * self.memo(key, (), lambda: torch.from_numpy(self.columns[span]).to(V.device, V.dtype))
+        weight: Weight = 1.0 if isinstance(self.weight, Tensor | str) else self.weight
+        key = (float(weight), V.device, V.dtype, V.shape[-1])
+        c = self.memo(key, (), lambda: self._columns(V, float(weight)))[..., span]
+        if weight is not self.weight:
+            c = c * per_column(self.weight, factors, V)[..., span]
         return reduce(torch.mul, (square_norms(factors[b])[..., span] for b in self.gauge if b != skip), c)
+
+    def _columns(self, V: Tensor, weight: float) -> Tensor:
+        """Weight times column weights, `(1, k)`."""
+        ones = np.ones(V.shape[-1]) if self.columns is None else self.columns
+        return torch.from_numpy(weight * ones).to(V.device, V.dtype).unsqueeze(0)
 
     def _all(self, c: Tensor, V: Tensor) -> Tensor:
         """Weights of all columns from those of the span: zero elsewhere."""
