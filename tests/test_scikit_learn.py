@@ -5,7 +5,20 @@ from estimators import MATRIX
 from expected_failures import expected_failures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nnfactor import LNMF, SULF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF, SemiNMF
+from nnfactor import (
+    LNMF,
+    SRC,
+    SRLSC,
+    SULF,
+    ConstrainedNMF,
+    GraphNMF,
+    HarmonicFunction,
+    KernelNMF,
+    LapRLSC,
+    LocalGlobalConsistency,
+    PolynomialNMF,
+    SemiNMF,
+)
 
 INSTANCES = [
     *(make(max_iter=60) for make in MATRIX.values()),
@@ -18,6 +31,11 @@ INSTANCES = [
     ConstrainedNMF(3, max_iter=60),
     SemiNMF(3, max_iter=60),
     SULF(3, max_iter=60),
+    SRLSC(),
+    LapRLSC(),
+    SRC(),
+    HarmonicFunction(),
+    LocalGlobalConsistency(),
 ]
 
 
