@@ -6,8 +6,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported anywhe
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+
+settings.register_profile("ci", derandomize=True)  # the same examples in every run; elsewhere new ones are searched
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items):
