@@ -43,7 +43,7 @@ class Quad:
     span: slice | None = None
 
     def __call__(self, F: Tensor) -> Tensor:
-        """`rows F cols` on its columns, without the sign; F's memory order is kept."""
+        """`rows F cols` on its columns, without the sign; F's memory order is kept, but for a graph."""
         if isinstance(self.rows, Links) and not self.mixes_columns:
             return self.rows.times(F, self.span) * self.cols
         F = F if self.span is None else F[..., self.span]

@@ -19,13 +19,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, init, run
+from ..core import Fit, Rule, Run, Term, init, multiplicative, run
 from ..core.data import Data
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
 from ..core.solve import exact
 from ..core.terms import BetaFit
-from .reading import Source, choose_device, read
+from .reading import PickledOnCPU, Source, read
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Model:
     names: tuple[str, ...]
 
 
-class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the factorizations; a subclass says what its model is in `_model`.
 
     Sample factor `"V"`, feature factors `"U1"`, `"U2"`, ... in mode order. Parameters are documented where they are
@@ -280,10 +280,6 @@ class Factorization(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
                 stacklevel=6,
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
-        return {key: _on_cpu(value) for key, value in super().__getstate__().items()}
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.positive_only = not self._signed
@@ -366,8 +362,6 @@ def given_array(
 def _beta_coefficients(data: Data, bases: list[Tensor], beta: float) -> Tensor:
     """The convex (1 <= beta <= 2) problem in V alone, from a start that knows the row sums only."""
     names = factor_names(data)
-    from ..core.rules import multiplicative
-
     k = bases[0].shape[1]
     ones = torch.ones(data.shape[0], k, dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
@@ -384,14 +378,3 @@ def _to(F: Any, like: Data | Tensor) -> Tensor:
     """A fitted factor on the device (and, for data, in the dtype) at hand."""
     F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
-
-
-def _on_cpu(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return value.cpu()
-    if isinstance(value, list | tuple):
-        return type(value)(_on_cpu(v) for v in value)
-    return {k: _on_cpu(v) for k, v in value.items()} if type(value) is dict else value
-
-
-__all__ = ["Factorization", "Model", "beta_of", "choose_device", "factor_names", "fit_term", "one_of"]

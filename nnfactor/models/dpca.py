@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..core.data import Dense
 from ..core.sparse import CSR, from_torch_sparse
-from .reading import Source, encode_labels, read
+from .reading import PickledOnCPU, Source, encode_labels, read
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding
@@ -32,7 +32,7 @@ SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with les
 Pairs = np.ndarray  # (p, 2) integers, i < j, each pair once
 
 
-class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the linear projections: `transform(X) = (X - mean_) components_.T`, for data of any sign."""
 
     def transform(self, X: Any) -> Any:
@@ -62,10 +62,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
-        return {k: v.cpu() if isinstance(v, Tensor) else v for k, v in super().__getstate__().items()}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

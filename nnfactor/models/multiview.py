@@ -7,11 +7,9 @@ Blum and Mitchell (1998), "Combining labeled and unlabeled data with co-training
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
 from sklearn.cluster import KMeans
@@ -20,21 +18,13 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..kernels import check_kernel, fix_kernel
-from .dpca import nonnegative, samples, whole
-from .reading import Source, encode_labels
+from .dpca import nonnegative, whole
+from .reading import PickledOnCPU, Source, encode_labels
+from .ridge import Ridge, float64, times
 from .view_sources import read_views
 
 
-class _MultiView(BaseEstimator):
-    """What both share: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        host = lambda v: v.cpu() if isinstance(v, Tensor) else v
-        state = super().__getstate__()
-        return {key: [host(u) for u in v] if isinstance(v, list) else host(v) for key, v in state.items()}
-
-
-class CoTraining(ClassifierMixin, _MultiView):
+class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     """Co-training: classifiers of different views teach each other (Blum and Mitchell 1998).
 
     In every round each view's classifier, ridge regression on one-hot labels, labels for every class its `n_per_class`
@@ -125,7 +115,7 @@ class CoTraining(ClassifierMixin, _MultiView):
         if not len(classes):
             raise ValueError(f"y has no labelled sample among {len(codes)}; CoTraining needs at least one")
         with torch.no_grad():
-            ridges = [_Ridge.of(s, float(self.alpha)) for s in sources]
+            ridges = [Ridge.of(s, float(self.alpha)) for s in sources]
             self.taught_, self.n_iter_ = self._teach(ridges, codes, len(classes))
             fits = [ridge.fit(known, len(classes)) for ridge, known in zip(ridges, self.taught_, strict=True)]
             scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
@@ -157,10 +147,10 @@ class CoTraining(ClassifierMixin, _MultiView):
         sources, total = read_views(self, X, reset=False, signed=True), np.zeros(())
         for source, W, b in zip(sources, self.coef_, self.intercept_, strict=True):
             W, b = (torch.as_tensor(F).to(source.data.device, torch.float64) for F in (W, b))
-            total = total + (_times(_float64(source), W * source.scale) + b).cpu().numpy()
+            total = total + (times(float64(source), W * source.scale) + b).cpu().numpy()
         return sources, total
 
-    def _teach(self, ridges: list[_Ridge], codes: np.ndarray, n_classes: int) -> tuple[list[np.ndarray], int]:
+    def _teach(self, ridges: list[Ridge], codes: np.ndarray, n_classes: int) -> tuple[list[np.ndarray], int]:
         """What every view knows at the end, and the number of rounds."""
         labels = [codes.copy() for _ in ridges]
         taught = [np.zeros(len(codes), dtype=bool) for _ in ridges]
@@ -178,7 +168,7 @@ class CoTraining(ClassifierMixin, _MultiView):
         return labels, rounds
 
 
-class PairwiseCoRegularizedSpectral(ClusterMixin, _MultiView):
+class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     """Pairwise co-regularized multi-view spectral clustering, PCSC (Kumar, Rai and Daume 2011).
 
     Maximises sum_p tr(U_p'L_p U_p) + lam sum_{p<q} ||U_p'U_q||^2 over orthonormal U_p (n x C), with L_p = D_p^-1/2 K_p
@@ -329,54 +319,6 @@ class PairwiseCoRegularizedSpectral(ClusterMixin, _MultiView):
         check_kernel(self.kernel, self.sigma, self.degree)
 
 
-@dataclass(frozen=True, eq=False)
-class _Ridge:
-    """Ridge regression on one-hot labels for one view, through the smaller of its two Gram matrices."""
-
-    X: Tensor | sp.csr_array  # divided by `unit`; dense views are centred
-    offset: Tensor
-    unit: float
-    alpha: float
-    device: torch.device
-
-    @classmethod
-    def of(cls, source: Source, alpha: float) -> _Ridge:
-        X, device = _float64(source), source.data.device
-        if not isinstance(X, Tensor):
-            mean = np.asarray(X.mean(axis=0)).ravel()
-            energy, offset = X.power(2).sum() / X.shape[0] - mean @ mean, torch.zeros(X.shape[1], dtype=torch.float64)
-        else:
-            offset = X.mean(0)
-            X = X - offset
-            energy = float(X.square().sum()) / len(X)
-        unit = float(max(energy, 0.0)) ** 0.5 or 1.0
-        return cls(X / unit, offset.to(device), unit, alpha, device)
-
-    def fit(self, codes: np.ndarray, n_classes: int) -> tuple[Tensor, Tensor]:
-        """Weights `(m, C)` and intercept `(C,)` from the samples with a code >= 0."""
-        X, at = self.X[codes >= 0], torch.from_numpy(codes[codes >= 0]).to(self.device)
-        n = len(at)
-        Y = torch.eye(n_classes, dtype=torch.float64, device=self.device)[at]
-        share, rest = Y.mean(0), Y - Y.mean(0)
-        mean = _times(X.T, Y.new_full((n, 1), 1 / n)).ravel()
-        if n <= X.shape[1]:
-            K = _gram(X)
-            K = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
-            W = _times(X.T, _solve(K, self.alpha * n, rest))
-        else:
-            W = _solve(_gram(X.T) - n * torch.outer(mean, mean), self.alpha * n, _times(X.T, rest))
-        return W, share - mean @ W
-
-    def scores(self, W: Tensor, b: Tensor) -> np.ndarray:
-        """For all samples, on the host."""
-        return (_times(self.X, W) + b).cpu().numpy()
-
-    def own(self, W: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """Weights and intercept for the data as they were given."""
-        W = W / self.unit
-        return W / scale, b - self.offset @ W
-
-
 def _surest(scores: np.ndarray, open_: np.ndarray, n_per_class: int) -> tuple[np.ndarray, np.ndarray]:
     """A lesson: classes (-1: none) and scores, for the surest open samples of every class."""
     best, top = scores.argmax(1), scores.max(1)
@@ -412,28 +354,6 @@ def _agreement(L: list[Tensor], U: list[Tensor], lam: float) -> float:
     return own + lam * sum(float((U[p].mT @ U[q]).square().sum()) for p in range(len(U)) for q in range(p))
 
 
-def _solve(G: Tensor, ridge: float, B: Tensor) -> Tensor:
-    """`(G + ridge)^-1 B` for positive semidefinite `G`; where rounding beats the ridge, the minimum-norm answer."""
-    G = G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device)
-    L, info = torch.linalg.cholesky_ex(G)
-    return torch.linalg.pinv(G, hermitian=True) @ B if bool(info) else torch.cholesky_solve(B, L)
-
-
 def _given(sources: list[Source], F: Tensor) -> Any:
     """A result in the kind, on the device and in the dtype of the views."""
     return sources[0].give(F.to(sources[0].data.device, sources[0].data.dtype))
-
-
-def _float64(source: Source) -> Tensor | sp.csr_array:
-    X = samples(source)
-    return X if sp.issparse(X) else X.double()
-
-
-def _times(X: Any, W: Tensor) -> Tensor:
-    """`X @ W`; sparse `X` on the host."""
-    return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) if sp.issparse(X) else X @ W
-
-
-def _gram(X: Any) -> Tensor:
-    """`X X'`, dense."""
-    return torch.from_numpy((X @ X.T).toarray()) if sp.issparse(X) else X @ X.T

@@ -18,6 +18,13 @@ from ..core.intake import as_data, as_tensor
 UNLABELLED = (None, -1, "-1")  # and NaN
 
 
+class PickledOnCPU:
+    """Mixin of estimators: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: _on_cpu(value) for key, value in super().__getstate__().items()}
+
+
 @dataclass(frozen=True)
 class Source:
     """Data as an estimator reads them, and the way back to the caller.
@@ -219,3 +226,11 @@ def _scale(data: Data) -> float:
         return 1.0
     smallest = -4 * reach if data.dtype == torch.float32 else -1000  # its inverse must be finite too
     return float(2.0 ** max(np.floor(np.log2(peak)), smallest))
+
+
+def _on_cpu(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.cpu()
+    if isinstance(value, list | tuple):
+        return type(value)(_on_cpu(v) for v in value)
+    return {k: _on_cpu(v) for k, v in value.items()} if type(value) is dict else value

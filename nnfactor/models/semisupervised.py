@@ -22,13 +22,13 @@ from ..core import Dense, Links, as_links
 from ..core.sparse import from_torch_sparse
 from ..graphs import knn_graph
 from .base import one_of
-from .reading import Source, encode_labels, read
+from .reading import PickledOnCPU, Source, encode_labels, read
 from .view_sources import named
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
 
-class SemiSupervised(ClassifierMixin, BaseEstimator):
+class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: reads X and y, asks for class scores, publishes labels.
 
     A sample with no positive distribution (no label reaches it) has a row of zeros in `label_distributions_`, and is
@@ -117,11 +117,6 @@ class SemiSupervised(ClassifierMixin, BaseEstimator):
         for name in ("CA", "CI", "sigma", "tol", "alpha", "n_neighbors", "max_rounds"):
             if hasattr(self, name):
                 _check_parameter(name, getattr(self, name))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
-        on_host = lambda v: v.cpu() if isinstance(v, Tensor) else v
-        return {key: on_host(value) for key, value in super().__getstate__().items()}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

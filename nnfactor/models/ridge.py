@@ -1,0 +1,86 @@
+"""Ridge regression on one-hot labels, the classifier of one view in co-training. All work is in float64."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .dpca import samples
+from .reading import Source
+
+
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """Ridge regression on one-hot labels for one view, through the smaller of its two Gram matrices."""
+
+    X: Tensor | sp.csr_array  # divided by `unit`; dense views are centred
+    offset: Tensor
+    unit: float
+    alpha: float
+    device: torch.device
+
+    @classmethod
+    def of(cls, source: Source, alpha: float) -> Ridge:
+        """For one view, as it was read."""
+        X, device = float64(source), source.data.device
+        if not isinstance(X, Tensor):
+            mean = np.asarray(X.mean(axis=0)).ravel()
+            energy, offset = X.power(2).sum() / X.shape[0] - mean @ mean, torch.zeros(X.shape[1], dtype=torch.float64)
+        else:
+            offset = X.mean(0)
+            X = X - offset
+            energy = float(X.square().sum()) / len(X)
+        unit = float(max(energy, 0.0)) ** 0.5 or 1.0
+        return cls(X / unit, offset.to(device), unit, alpha, device)
+
+    def fit(self, codes: np.ndarray, n_classes: int) -> tuple[Tensor, Tensor]:
+        """Weights `(m, C)` and intercept `(C,)` from the samples with a code >= 0."""
+        X, at = self.X[codes >= 0], torch.from_numpy(codes[codes >= 0]).to(self.device)
+        n = len(at)
+        Y = torch.eye(n_classes, dtype=torch.float64, device=self.device)[at]
+        share, rest = Y.mean(0), Y - Y.mean(0)
+        mean = times(X.T, Y.new_full((n, 1), 1 / n)).ravel()
+        if n <= X.shape[1]:
+            K = _gram(X)
+            K = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
+            W = times(X.T, _solve(K, self.alpha * n, rest))
+        else:
+            W = _solve(_gram(X.T) - n * torch.outer(mean, mean), self.alpha * n, times(X.T, rest))
+        return W, share - mean @ W
+
+    def scores(self, W: Tensor, b: Tensor) -> np.ndarray:
+        """For all samples, on the host."""
+        return (times(self.X, W) + b).cpu().numpy()
+
+    def own(self, W: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """Weights and intercept for the data as they were given."""
+        W = W / self.unit
+        return W / scale, b - self.offset @ W
+
+
+def float64(source: Source) -> Tensor | sp.csr_array:
+    """The samples of a view in float64, dense or sparse."""
+    X = samples(source)
+    return X if sp.issparse(X) else X.double()
+
+
+def times(X: Any, W: Tensor) -> Tensor:
+    """`X @ W`; sparse `X` on the host."""
+    return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) if sp.issparse(X) else X @ W
+
+
+def _solve(G: Tensor, ridge: float, B: Tensor) -> Tensor:
+    """`(G + ridge)^-1 B` for positive semidefinite `G`; where rounding beats the ridge, the minimum-norm answer."""
+    G = G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device)
+    L, info = torch.linalg.cholesky_ex(G)
+    return torch.linalg.pinv(G, hermitian=True) @ B if bool(info) else torch.cholesky_solve(B, L)
+
+
+def _gram(X: Any) -> Tensor:
+    """`X X'`, dense."""
+    return torch.from_numpy((X @ X.T).toarray()) if sp.issparse(X) else X @ X.T
