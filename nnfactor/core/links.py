@@ -200,7 +200,7 @@ class _OnDevice:
     def energy(self, rows: Tensor) -> Tensor:
         total = rows.new_zeros(rows.shape[1])
         for piece in self.incidence:
-            total = total + torch.linalg.vector_norm(piece.product(rows), dim=0).square()
+            total = total + piece.product(rows).square_().sum(0)
         if self.links.cliques is None:
             return total
         centred = rows - self._class_sums(rows) / self.sizes

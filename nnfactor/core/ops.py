@@ -118,8 +118,7 @@ def wide(X: Tensor, F: Tensor) -> Tensor:
 def safe_ratio(down: Tensor, up: Tensor, fresh: bool = False) -> Tensor:
     """`down / up` with 0/0 = 1 and no infinity, without a comparison (those cost several divisions on CPU).
 
-    `fresh` says that `up` belongs to the caller and may be written to: a large new tensor costs more than its sum.
+    `fresh` says that `up` belongs to the caller and may be written to: a new tensor costs more than the division.
     """
-    floor = tiny(down.dtype)
-    up = up.add_(floor) if fresh else up + floor
-    return (down + floor).div_(up).clamp_(max=1 / floor)
+    ratio = torch.div(down, up, out=up) if fresh else down / up
+    return ratio.nan_to_num_(nan=1.0, posinf=1 / tiny(ratio.dtype))

@@ -46,7 +46,7 @@ class CSR:
     def product(self, rows: Tensor) -> Tensor:
         """`matrix @ rows`, row-major."""
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
-            return self.matrix @ rows
+            return _product(self.matrix, rows)
         return _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
 
 
@@ -56,9 +56,15 @@ def _assemble(crow: Tensor, col: Tensor, values: Tensor, columns: int) -> Tensor
         return torch.sparse_csr_tensor(crow, col, values, (crow.numel() - 1, columns), check_invariants=False)
 
 
+def _product(matrix: Tensor, rows: Tensor) -> Tensor:
+    """`matrix @ rows` without the zeros and the copy that the operator spends on its result (half its time)."""
+    out = rows.new_empty(matrix.shape[0], rows.shape[1])
+    return torch.addmm(out, matrix, rows, beta=0, out=out)
+
+
 @torch.library.custom_op("nnfactor::csr_matmul", mutates_args=())
 def _csr_matmul(crow: Tensor, col: Tensor, values: Tensor, columns: int, dense: Tensor) -> Tensor:
-    return _assemble(crow, col, values, columns) @ dense
+    return _product(_assemble(crow, col, values, columns), dense)
 
 
 @_csr_matmul.register_fake
