@@ -113,10 +113,14 @@ class Block:
 
     def merged(self) -> Block:
         """The same block with one quad for all that share rows, sign and columns."""
-        groups: dict[tuple[int, int, str], list[Quad]] = {}
+        groups: dict[tuple[int, int, int | None, int | None], list[Quad]] = {}
         for q in self.quads:
-            groups.setdefault((id(q.rows), q.sign, str(q.span)), []).append(q)
-        return replace(self, quads=tuple(replace(g[0], cols=_merge([q.cols for q in g])) for g in groups.values()))
+            start, stop = (None, None) if q.span is None else (q.span.start, q.span.stop)
+            groups.setdefault((id(q.rows), q.sign, start, stop), []).append(q)
+        if len(groups) == len(self.quads):
+            return self
+        one = (g[0] if len(g) == 1 else replace(g[0], cols=_merge([q.cols for q in g])) for g in groups.values())
+        return replace(self, quads=tuple(one))
 
     def without(self, quads: Sequence[Quad]) -> Block:
         """The block without some of its quads."""
@@ -143,7 +147,9 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
     """Add what quads are worth at F to a tensor of all columns, in place."""
     for q in quads:
         columns = q.span or slice(None)
-        if q.rows is None or q.mixes_columns or q.couples_rows:
+        if isinstance(q.rows, Links) and not q.mixes_columns:
+            total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
+        elif q.rows is None or q.mixes_columns or q.couples_rows:
             total[..., columns].add_(q(F), alpha=alpha)
         else:  # weights of rows and columns: one pass
             total[..., columns].addcmul_(F[..., columns], q.rows * q.cols, value=alpha)
@@ -165,8 +171,6 @@ def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
 
 def _merge(cols: list[Tensor]) -> Tensor:
     """One Gram matrix or one row of weights from several; weights go onto the diagonal."""
-    if len(cols) == 1:
-        return cols[0]
     grams = [c for c in cols if c.shape[-2] > 1]
     weights = [c for c in cols if c.shape[-2] == 1]
     if not grams:

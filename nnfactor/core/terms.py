@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Protocol
 
 import numpy as np
@@ -176,7 +176,7 @@ class Graph:
         """The factor and its gauge."""
         return (self.on, *self.gauge)
 
-    @property
+    @cached_property
     def span(self) -> slice | None:
         """The columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:
