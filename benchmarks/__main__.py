@@ -1,4 +1,8 @@
-"""`python -m benchmarks CONFIG` runs a configuration and writes its report; `python -m benchmarks list` shows them."""
+"""`python -m benchmarks CONFIG` runs a configuration and writes its report.
+
+`list` shows the configurations, `all` runs every one, `compare A B` sets the folders of two finished runs side by side,
+`findings [DIR]` writes benchmarks/FINDINGS.md from the finished runs in DIR.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0, 1 for a run that failed, 2 for what the caller can mend, 130 when interrupted."""
     options = parser().parse_args(arguments)
     try:
-        return list_configs() if options.config == "list" else run(options)
+        return _command(options)
     except BenchmarkError as error:
         return _fail(str(error), 2)
     except KeyboardInterrupt:
@@ -32,12 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.replace("`", ""))
-    p.add_argument("config", metavar="CONFIG", help="a TOML file, the bare name of one in configs/, or 'list'")
+    p.add_argument("config", metavar="CONFIG", help="a TOML file, the bare name of one in configs/, or a word as above")
+    p.add_argument("folders", metavar="DIR", nargs="*", type=Path, help="of compare and findings")
     p.add_argument("--data", metavar="DIR", type=Path, help="folder of data sets (default: $NNFACTOR_DATA)")
     p.add_argument("--device", help="run.device: cpu or cuda")
     p.add_argument("--threads", metavar="N", help="run.threads")
     p.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="e.g. parameters.iterations=50")
-    p.add_argument("--out", metavar="DIR", type=Path, default=Path("results"), help="DIR/<name>/ (default: results)")
+    p.add_argument("--out", metavar="DIR", type=Path, help="DIR/<name>/ (default: results; results/quick with --quick)")
+    p.add_argument("--jobs", metavar="N", type=int, default=1, help="worker processes of a study (default: 1)")
+    p.add_argument("--restart", action="store_true", help="run what is finished in the folder again")
     size = p.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="the config's [full] tables: everything")
     size.add_argument("--quick", action="store_true", help="the config's [quick] tables: small")
@@ -54,21 +61,76 @@ def list_configs() -> int:
     return 0
 
 
-def run(options: argparse.Namespace) -> int:
+def run_all(options: argparse.Namespace) -> int:
+    """Every config; goes on after a failure, and fails at the end."""
+    failed = []
+    for path in configs.known_configs():
+        try:
+            run(options, path)
+        except Exception as error:
+            if options.traceback:
+                raise
+            failed.append(path.stem)
+            _fail(f"{path.stem}: {type(error).__name__}: {error}", 1)
+    return _fail(f"{len(failed)} failed: {', '.join(failed)}", 1) if failed else 0
+
+
+def compare_runs(options: argparse.Namespace) -> int:
+    """A table of differences."""
+    from .compare import compare, text
+
+    if len(options.folders) != 2:
+        raise BenchmarkError("compare needs two folders: python -m benchmarks compare results/a results/b")
+    print(text(compare(*options.folders)))
+    return 0
+
+
+def write_findings(options: argparse.Namespace) -> int:
+    """FINDINGS.md."""
+    from .findings import write
+
+    print(write(options.folders[0] if options.folders else _out(options)))
+    return 0
+
+
+def run(options: argparse.Namespace, path: Path) -> int:
     """Load, run, write."""
     from .report import need_extra, write
 
-    path = configs.find(options.config)
     config = configs.load(path, _overrides(options), [v for v in configs.VARIANTS if getattr(options, v)])
     need_extra()
-    context = Context(config.header.run, _data_folder(options.data), lambda line: print(line, file=sys.stderr))
+    folder = _out(options) / config.name
+    context = Context(
+        config.header.run,
+        _data_folder(options.data),
+        lambda line: print(line, file=sys.stderr),
+        config,
+        folder,
+        options.jobs,
+        options.restart,
+    )
     machine = _prepare(context)
     start = time.perf_counter()
     report = kind(config.header.experiment).run(config.parameters, context)
     machine["seconds"] = round(time.perf_counter() - start, 1)
-    page = write(options.out / config.name, config, report, machine)
+    page = write(folder, config, report, machine)
     print(f"{page} ({machine['seconds']:.0f} s)")
     return 0
+
+
+def _command(options: argparse.Namespace) -> int:
+    words = {"list": lambda o: list_configs(), "all": run_all, "compare": compare_runs, "findings": write_findings}
+    if options.jobs < 1:
+        raise BenchmarkError(f"--jobs {options.jobs}: at least 1")
+    if options.config in words:
+        return words[options.config](options)
+    if options.folders:
+        raise BenchmarkError(f"{options.folders[0]}: only compare and findings take folders; one CONFIG at a time")
+    return run(options, configs.find(options.config))
+
+
+def _out(options: argparse.Namespace) -> Path:
+    return options.out or Path("results", "quick" if options.quick else "")
 
 
 def _prepare(context: Context) -> dict[str, object]:

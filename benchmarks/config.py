@@ -5,6 +5,9 @@ summary = "one line"         # for `python -m benchmarks list`
 protocol = "..."             # what is done, shown in the report
 [run]                        # kinds.RunSettings
 [parameters]                 # the kind's own dataclass
+[[paper]]                    # evidence.Paper: what the paper prints, beside which ours is shown
+[[claims]]                   # evidence.Claim: what should hold, checked on the results
+findings = "..."             # prose for FINDINGS.md; its numbers are placeholders (evidence.fill)
 [full.parameters]            # merged over the rest with --full; any table can be overridden
 [quick.parameters]           # the same with --quick
 """
@@ -12,6 +15,7 @@ protocol = "..."             # what is done, shown in the report
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -20,6 +24,7 @@ from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from .errors import ConfigError
+from .evidence import Claim, Paper
 from .kinds import RunSettings, kind
 from .words import suggestion
 
@@ -35,7 +40,10 @@ class Header:
     experiment: str
     summary: str = ""
     protocol: str = ""
+    findings: str = ""
     run: RunSettings = field(default_factory=RunSettings)
+    paper: tuple[Paper, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,6 +128,9 @@ def convert(value: Any, hint: Any, path: str) -> Any:
     if get_origin(hint) is tuple:
         items = _expect(value, list, "a list", path)
         return tuple(convert(v, get_args(hint)[0], f"{path}[{i}]") for i, v in enumerate(items))
+    if get_origin(hint) is dict:
+        items = _expect(value, dict, "a table", path)
+        return {key: convert(v, get_args(hint)[1], f"{path}.{key}") for key, v in items.items()}
     if hint is float:
         return float(_expect(value, (int, float), "a number", path))
     return _expect(value, hint, {int: "an integer", str: "a string", bool: "true or false"}[hint], path)
@@ -130,15 +141,18 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         pairs = ((f.name, getattr(value, f.name)) for f in fields(value))
         return {key: plain(v) for key, v in pairs if v is not None}
+    if isinstance(value, dict):
+        return {key: plain(v) for key, v in value.items()}
     return [plain(v) for v in value] if isinstance(value, tuple) else value
 
 
 def to_toml(tables: Tables, path: str = "") -> str:
     """Nested tables as TOML text: plain keys first, then the tables."""
-    lines = [f"{key} = {_literal(v)}" for key, v in tables.items() if not isinstance(v, dict)]
+    lines = [f"{_key(key)} = {_literal(v)}" for key, v in tables.items() if not isinstance(v, dict)]
     for key, v in tables.items():
         if isinstance(v, dict):
-            lines += ["", f"[{path}{key}]", to_toml(v, f"{path}{key}.").rstrip("\n")]
+            inner = f"{path}{_key(key)}"
+            lines += ["", f"[{inner}]", to_toml(v, f"{inner}.").rstrip("\n")]
     return "\n".join(lines) + "\n"
 
 
@@ -160,6 +174,27 @@ def _resolve(name: str, tables: Tables, prefix: str = "") -> Config:
     header = build(Header, own, prefix)
     table = _expect(tables.get("parameters", {}), dict, "a table", f"{prefix}parameters")
     return Config(name, header, build(kind(header.experiment).Parameters, table, f"{prefix}parameters."))
+
+
+def flat(tables: Mapping[str, Any], path: str = "") -> Tables:
+    """Nested tables as one, keys with their paths."""
+    found: Tables = {}
+    for key, value in tables.items():
+        found |= flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
+    return found
+
+
+def differences(there: Config, here: Config) -> list[str]:
+    """What decides about results and is not alike: `parameters.iterations: 100 there, 50 here`."""
+    a, b = (
+        flat({k: v for k, v in c.tables().items() if k in ("experiment", "run", "parameters")}) for c in (there, here)
+    )
+    keys = [key for key in dict.fromkeys([*a, *b]) if key != "run.threads" and a.get(key) != b.get(key)]
+    return [f"{key}: {_shown(a, key)} there, {_shown(b, key)} here" for key in keys]
+
+
+def _shown(table: Tables, key: str) -> str:
+    return _literal(table[key]) if key in table else "nothing"
 
 
 def _all_keys(tables: Tables) -> list[str]:
@@ -191,7 +226,13 @@ def _expect(value: Any, types: Any, what: str, path: str) -> Any:
     return value
 
 
+def _key(key: str) -> str:
+    return key if re.fullmatch(r"[\w-]+", key, re.ASCII) else json.dumps(key, ensure_ascii=False)
+
+
 def _literal(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_key(key)} = {_literal(v)}" for key, v in value.items()) + "}"
     if isinstance(value, list):
         return f"[{', '.join(map(_literal, value))}]"
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)

@@ -11,3 +11,7 @@ class ConfigError(BenchmarkError):
 
 class MissingData(BenchmarkError):
     """A data file that is absent or not what it should be."""
+
+
+class AbsentData(MissingData):
+    """A data set that is not there: its problem is skipped, with this as the reason."""

@@ -5,6 +5,9 @@ A kind is a module with
 * `Parameters`: a frozen dataclass, the `[parameters]` table of a config. Importing the module must not import torch;
 * `run(parameters, context) -> Report`: does the work (`results.Report`).
 
+Experiments over data sets, splits, methods and parameter points are studies (`study.py`): they also have `plan` and
+`solve`, and get resuming, worker processes, tables and findings from there.
+
 A new experiment is one module, one line in `KINDS` and one TOML in `configs/`.
 """
 
@@ -21,7 +24,12 @@ from typing import Any
 from .errors import ConfigError
 from .words import unknown
 
-KINDS = {"nge_speed": "benchmarks.nge"}
+KINDS = {
+    "dpca": "benchmarks.dpca",
+    "kernel_nmf": "benchmarks.kernel_nmf",
+    "kernel_nmf_time": "benchmarks.kernel_nmf_time",
+    "nge_speed": "benchmarks.nge",
+}
 
 
 @dataclass(frozen=True)
@@ -63,11 +71,23 @@ class Context:
         Folder with data sets that the package does not ship.
     say : callable
         Takes a line for the person who waits.
+    config : Config or None
+        The whole configuration: what the paper prints, claims, prose.
+    folder : Path or None
+        Where the run is written; a study keeps its finished rows there.
+    jobs : int
+        Worker processes of a study; 1 works in this one.
+    restart : bool
+        Whether a study forgets its finished rows.
     """
 
     settings: RunSettings
     data: Path | None = None
     say: Callable[[str], Any] = lambda line: None
+    config: Any = None
+    folder: Path | None = None
+    jobs: int = 1
+    restart: bool = False
 
     @property
     def device(self) -> Any:

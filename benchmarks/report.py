@@ -11,7 +11,7 @@ from typing import Any
 
 from .config import Config, to_toml
 from .errors import BenchmarkError
-from .results import Figure, Report, Row, Table
+from .results import Figure, Picture, Report, Row, Score, Table
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 EXTRA = ("jinja2", "matplotlib")
@@ -29,13 +29,20 @@ def write(folder: Path, config: Config, report: Report, machine: Mapping[str, An
     folder.mkdir(parents=True, exist_ok=True)
     machine = {**machine, **report.notes}
     summary = [row for row in report.rows if row["kind"] not in report.bulky]
-    (folder / "results.jsonl").write_text("".join(json.dumps(row) + "\n" for row in report.rows), encoding="utf-8")
+    write_rows(folder / "results.jsonl", report.rows)
     (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
     (folder / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
     _write_csv(folder / "summary.csv", summary)
     page = folder / "report.html"
     page.write_text(render(config, report, machine), encoding="utf-8")
     return page
+
+
+def write_rows(path: Path, rows: Sequence[Row]) -> None:
+    """One JSON object a line; the file is never half written."""
+    beside = path.with_suffix(".tmp")
+    beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    beside.replace(path)
 
 
 def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
@@ -49,7 +56,8 @@ def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
     env.filters["svg"] = svg
     env.tests["table"] = lambda part: isinstance(part, Table)
     env.tests["figure"] = lambda part: isinstance(part, Figure)
-    env.tests["numeric"] = lambda value: isinstance(value, (int, float)) or value is None
+    env.tests["picture"] = lambda part: isinstance(part, Picture)
+    env.tests["numeric"] = lambda value: isinstance(value, (int, float, Score)) or value is None
     template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render(config=config, report=report, machine=machine, toml=to_toml(config.tables()))
 

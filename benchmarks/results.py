@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
 Row = dict[str, Any]
@@ -48,12 +49,42 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """A picture; `png` is base64 (`pictures.tiles` makes one of arrays)."""
+
+    caption: str
+    png: str
+    width: int = 0  # pixels on the page; 0: as it is
+
+
+@dataclass(frozen=True)
+class Score:
+    """Mean and standard deviation (n - 1) over `count` splits.
+
+    >>> str(Score.of([90.0, 92.0])), str(Score.of([90.0])), str(Score(86.9, 1.5, 0))
+    ('91.0 ± 1.4', '90.0', '86.9 ± 1.5')
+    """
+
+    mean: float
+    std: float | None = None
+    count: int = 0
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Score:
+        """Of at least one number."""
+        return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" + ("" if self.std is None else f" ± {self.std:.1f}")
+
+
+@dataclass(frozen=True)
 class Section:
     """A heading with paragraphs, then tables and figures in order."""
 
     title: str
     text: Sequence[str] = ()
-    parts: Sequence[Table | Figure] = ()
+    parts: Sequence[Table | Figure | Picture] = ()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,101 @@
+"""`python -m benchmarks findings DIR`: FINDINGS.md from the finished runs in a folder.
+
+Tables and verdicts come from the rows of the runs, claims and prose from the configs as they are now; every number of
+the prose is looked up. A run whose parameters are not the config's says so.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from . import config as configs
+from .errors import BenchmarkError
+from .evidence import fill
+from .journal import read_rows
+from .report import cell
+from .results import Table
+from .study_report import EXPLAINED, all_scores, claim_table, details, overview
+
+PATH = Path(__file__).with_name("FINDINGS.md")
+INTRODUCTION = f"""# Findings
+
+What the experiments in `configs/` say about the papers' tables and figures. This page is written by
+`python -m benchmarks findings DIR` from finished runs in DIR, and no number in it by hand.
+
+{EXPLAINED}
+"""
+
+
+def write(folder: Path, path: Path = PATH) -> Path:
+    """The page from all runs of studies in `folder`.
+
+    Raises
+    ------
+    BenchmarkError
+        There is none.
+    """
+    runs = [run for run in sorted(folder.glob("*/config.toml")) if (run.parent / "report.html").exists()]
+    parts = [part for run in runs if (part := _part(run.parent))]
+    if not parts:
+        raise BenchmarkError(f"{folder} holds no finished run of a study; run some first: python -m benchmarks list")
+    path.write_text("\n".join([INTRODUCTION, *parts]), encoding="utf-8")
+    return path
+
+
+def _part(folder: Path) -> str | None:
+    """One run; None if it is not of a study."""
+    rows = read_rows(folder / "results.jsonl")
+    ran = configs.load(folder / "config.toml")
+    now = _as_now(folder, ran)
+    metrics = list(dict.fromkeys(r["metric"] for r in rows if r["kind"] == "summary"))
+    values = {r["name"]: r["value"] for r in rows if r["kind"] == "value"}
+    if not metrics and not values:
+        return None
+    tables = all_scores(rows, now, metrics)
+    skipped = [[r["problem"], r["why"]] for r in rows if r["kind"] == "skipped"]
+    lines = [f"## {folder.name}", now.header.summary + ".", *_how(folder, ran, now)]
+    for scores in tables.values():
+        lines += [scores.paper.source + ":"] if scores.paper else []
+        lines += [markdown(overview(scores))]
+        lines += [f"<details><summary>all of {scores.metric}</summary>", markdown(details(scores)), "</details>"]
+    lines += [markdown(claim_table(now, tables))] if now.header.claims else []
+    lines += [fill(now.header.findings, tables, values)] if now.header.findings.strip() else []
+    lines += [markdown(Table("", ["not run", "why"], [[k, _short(why)] for k, why in skipped]))] if skipped else []
+    return "\n\n".join(lines) + "\n"
+
+
+def markdown(table: Table) -> str:
+    """A table in Markdown."""
+    clean = lambda values: [cell(v).replace("|", "\\|") for v in values]
+    lines = [clean(table.head), ["---"] * len(table.head), *map(clean, table.rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _as_now(folder: Path, ran: configs.Config) -> configs.Config:
+    """The config of the same name with today's claims, prose and paper, or the one that ran."""
+    known = {p.stem: p for p in configs.known_configs()}
+    return configs.load(known[folder.name]) if folder.name in known else ran
+
+
+def _how(folder: Path, ran: configs.Config, now: configs.Config) -> Iterable[str]:
+    machine = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
+    yield (
+        f"Run: `python -m benchmarks {folder.name}` on {machine['device']} ({machine['device_name']}), "
+        f"{machine['threads']} thread(s), {ran.header.run.dtype}, seed {ran.header.run.seed}, "
+        f"torch {machine['versions']['torch']}, {machine['time'][:10]}."
+    )
+    other = [d.replace(" there,", " in the config,").replace(" here", " in this run") for d in _differences(now, ran)]
+    if other:
+        yield "Not the config as it is: " + "; ".join(other) + "."
+
+
+def _differences(now: Any, ran: Any) -> Sequence[str]:
+    return configs.differences(now, ran)
+
+
+def _short(why: str) -> str:
+    """Without the machine's paths."""
+    return "data not available; " + why.rsplit("; ", 1)[-1] if why.startswith("data not available") else why

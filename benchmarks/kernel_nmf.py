@@ -1,0 +1,219 @@
+"""Kernel NMF against NMF, LNMF, polynomial NMF and kernel PCA (paper 004, Tables 1 and 2, Figs. 1 and 3).
+
+The first half of each person's images trains, the rest tests; k = N m / (N + m); 1-NN on coefficients; kernel
+parameters by cross-validation on the training half. Random starts: `runs` of them are averaged. The images are said to
+be 16 x 16, 32 x 32 and 64 x 64; smaller ones are means over pixels here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .datasets import check_name
+from .errors import ConfigError
+from .kinds import Context
+from .results import Figure, Line, Panel, Report, Row, Section
+from .scores import Scores
+from .splits import first_per_class, rest
+from .study import Job, Point, carry_out
+from .study_report import finish
+from .words import unknown
+
+if TYPE_CHECKING:
+    from .pipelines import Setup
+
+LABELS = {
+    "1-NN": "pixels",
+    "NMF": "NMF",
+    "LNMF": "local NMF",
+    "PNMF": "polynomial NMF, bases in the data space (Buciu et al. 2008)",
+    "GNMF": "Gaussian kernel NMF, least-squares features",
+    "GNMF-paper": "Gaussian kernel NMF, the paper's features",
+    "pKNMF": "polynomial kernel NMF, least-squares features",
+    "pKNMF-paper": "polynomial kernel NMF, the paper's features",
+    "gKPCA": "Gaussian kernel PCA",
+    "pKPCA": "polynomial kernel PCA",
+}
+GAUSSIAN, POLYNOMIAL = ("GNMF", "GNMF-paper", "gKPCA"), ("PNMF", "pKNMF", "pKNMF-paper", "pKPCA")
+STARTED = ("NMF", "LNMF", "PNMF", "GNMF", "GNMF-paper", "pKNMF", "pKNMF-paper")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `[parameters]` may say.
+
+    Attributes
+    ----------
+    problems, methods : names
+    runs : random starts
+    iterations : of every factorization, all of them
+    degrees : of the polynomial kernels
+    sigmas : of the Gaussian kernels, in median distances of the training samples
+    folds : of the cross-validation
+    components : numbers of components beside k = N m / (N + m), each a setting (Fig. 1)
+    curves : problems for which they are tried
+    salt_and_pepper : shares of pixels of test images that become 0 or 1 (Fig. 3), each a setting
+    gaussian : standard deviations of noise added to test images, pixels in [0, 1]
+    features : "pinv" or "nnls", of NMF, LNMF and PNMF
+    metric : of the nearest neighbour
+    """
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = tuple(LABELS)
+    runs: int = 10
+    iterations: int = 500
+    degrees: tuple[int, ...] = (2, 3, 4)
+    sigmas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    folds: int = 3
+    components: tuple[int, ...] = ()
+    curves: tuple[str, ...] = ()
+    salt_and_pepper: tuple[float, ...] = ()
+    gaussian: tuple[float, ...] = ()
+    features: str = "pinv"
+    metric: str = "euclidean"
+
+    def __post_init__(self) -> None:
+        for name in (*self.problems, *self.curves):
+            check_name(name)
+        for name in self.methods:
+            if name not in LABELS:
+                raise ConfigError(unknown("parameters.methods", name, LABELS, what="method"))
+        if min(self.runs, self.iterations, self.folds) < 1:
+            raise ValueError("runs, iterations and folds must be at least 1")
+
+
+def run(parameters: Parameters, context: Context) -> Report:
+    """Everything that is not there yet, then the report."""
+    outcome = carry_out(__name__, parameters, context)
+    return finish(outcome, context, sections=_curves(outcome.rows))
+
+
+def plan(p: Parameters) -> Iterator[Job]:
+    """A job per problem, number of components and method."""
+    for problem in p.problems:
+        sizes = ("", *(f"k={k}" for k in p.components)) if problem in p.curves else ("",)
+        for setting, method in product(sizes, p.methods):
+            if setting == "" or method != "1-NN":
+                yield Job(problem, method, 0, _points(p, method), setting)
+
+
+def solve(job: Job) -> Iterator[Row]:
+    """Accuracy at every point and start, clean and with noise; cross-validation with the first start."""
+    from .pipelines import cross_validated, percent_right
+
+    p, data = job.parameters, job.dataset()
+    train = first_per_class(data.y)
+    test = rest(len(data.y), train)
+    X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
+    setup = _setup(job, X)
+    cv: Sequence[float | None] = [None] * len(job.points)
+    if len(job.points) > 1:
+        fit = lambda Z, z: _fitted(job, setup, Z, z, runs=1)[0]
+        cv = cross_validated(fit, setup, X, y, p.folds, job.seed_for("folds"))
+    noisy = list(_noisy(p, T, job.seed_for("noise")))
+    for start, models in enumerate(_fitted(job, setup, X, y, p.runs if job.method in STARTED else 1)):
+        for point, held_out, model in zip(job.points, cv, models, strict=True):
+            predict = _classifier(model, setup, X, y)
+            for level, Z in [("", T), *noisy]:
+                setting = "/".join(part for part in (job.setting, level) if part)
+                accuracy = percent_right(y_test, predict(Z))
+                yield {"point": point, "run": start, "setting": setting, "accuracy": accuracy, "cv": held_out}
+
+
+def _points(p: Parameters, method: str) -> tuple[Point, ...]:
+    if method in GAUSSIAN:
+        return tuple({"sigma": s} for s in p.sigmas)
+    return tuple({"degree": d} for d in p.degrees) if method in POLYNOMIAL else ({},)
+
+
+def _setup(job: Job, X: np.ndarray) -> Setup:
+    from .pipelines import Setup
+
+    n, m = X.shape
+    k = int(job.setting.partition("=")[2]) if job.setting else round(n * m / (n + m))
+    p = job.parameters
+    options = {"features": p.features, "metric": p.metric, "dtype": job.run.dtype, "device": job.run.device}
+    return Setup(k, max_iter=p.iterations, **options)
+
+
+def _fitted(job: Job, setup: Setup, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
+    """Per start, a model for every point; all of them one batch."""
+    from .pipelines import fit_all
+
+    k = min(setup.n_components, len(X) - 1)  # a fold has fewer samples
+    starts = [replace(setup, seed=job.seed_for("start", r), n_components=k) for r in range(runs)]
+    X = X.astype(setup.dtype)
+    median = _median_distance(X) if job.method in GAUSSIAN else 1.0
+    made = fit_all([_estimator(job.method, s, median, point) for s in starts for point in job.points], X, y)
+    count = len(job.points)
+    return [made[i : i + count] for i in range(0, len(made), count)]
+
+
+def _estimator(method: str, setup: Setup, median: float, point: Point) -> Any:
+    from sklearn.decomposition import KernelPCA
+
+    from .pipelines import build
+
+    point = {"sigma": point["sigma"] * median} if "sigma" in point else point
+    if method == "gKPCA":
+        return KernelPCA(setup.n_components, kernel="rbf", gamma=0.5 / point["sigma"] ** 2)
+    if method == "pKPCA":
+        return KernelPCA(setup.n_components, kernel="poly", degree=point["degree"], gamma=1, coef0=0)
+    printed = {"features": "paper"} if method.endswith("-paper") else {}
+    return build(method.removesuffix("-paper"), setup, **point, **printed)
+
+
+def _classifier(model: Any, setup: Setup, X: np.ndarray, y: np.ndarray) -> Any:
+    """1-NN in the model's features."""
+    from .pipelines import features, nearest_neighbour
+
+    F = features(model, X.astype(setup.dtype))
+    return lambda T: nearest_neighbour(F, y, features(model, T.astype(setup.dtype)), setup.metric)
+
+
+def _median_distance(X: np.ndarray) -> float:
+    from scipy.spatial.distance import pdist
+
+    return float(np.median(pdist(X.astype(np.float64))))
+
+
+def _noisy(p: Parameters, T: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Test images with noise, pixels kept in [0, 1]; the same for every method."""
+    for share in p.salt_and_pepper:
+        rng = np.random.default_rng([seed, 1])
+        hit, white = rng.random(T.shape) < share, rng.random(T.shape) < 0.5
+        yield f"salt={share:g}", np.where(hit, white.astype(T.dtype), T)
+    for deviation in p.gaussian:
+        rng = np.random.default_rng([seed, 2])
+        yield f"gauss={deviation:g}", np.clip(T + deviation * rng.standard_normal(T.shape), 0, 1)
+
+
+def _curves(rows: Sequence[Row]) -> list[Section]:
+    """Accuracy against the number of components, or the noise."""
+    scores, found = Scores(rows), []
+    titles = {"k": "components", "salt": "share of pixels hit", "gauss": "standard deviation of the noise"}
+    for problem in dict.fromkeys(r["problem"] for r in scores.rows):
+        panels = [panel for name, title in titles.items() if (panel := _panel(scores, problem, name, title))]
+        if panels:
+            found.append(Figure(f"{problem}: accuracy (%) at the chosen parameters", panels))
+    return [Section("Curves", parts=found)] if found else []
+
+
+def _panel(scores: Scores, problem: str, name: str, title: str) -> Panel | None:
+    settings = {s: float(s.rpartition("=")[2]) for s in scores.matching([f"{problem}/{name}=*"])}
+    if not settings:
+        return None
+    clean = {problem: 0.0} if name != "k" else {}
+    x = clean | settings
+    lines = []
+    for m in scores.methods:
+        points = [(at, scores.value("chosen", m, s)) for s, at in x.items()]
+        points = [(at, value) for at, value in points if value is not None]
+        if points:
+            lines.append(Line(m, *zip(*points, strict=True)))
+    return Panel(title, "accuracy (%)", lines, log_x=False, log_y=False)
