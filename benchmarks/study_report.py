@@ -75,9 +75,9 @@ def score_sections(tables: Mapping[str, Scores]) -> list[Section]:
 
 
 EXPLAINED = (
-    "Mean and standard deviation over the splits and their runs. Chosen: at the parameters that cross-validation on the "
-    "training data chose, split by split. Best over parameters: at the point with the best mean on the test data, chosen "
-    "afterwards."
+    "Mean and standard deviation over the splits and their runs. Chosen: at the parameters that cross-validation on "
+    "the training data chose, split by split. Best over parameters: at the point with the best mean on the test data, "
+    "chosen afterwards."
 )
 
 
