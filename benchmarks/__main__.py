@@ -134,14 +134,11 @@ def _out(options: argparse.Namespace) -> Path:
 
 
 def _prepare(context: Context) -> dict[str, object]:
-    """Threads as asked, TF32 off; what the machine is."""
-    import torch
-
-    from .machine import describe
+    """Threads as asked, TF32 off, no denormal numbers; what the machine is."""
+    from .machine import describe, prepare_torch
 
     device, threads = context.device, context.settings.threads
-    torch.set_num_threads(threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
+    prepare_torch(threads)
     return describe(device, threads)
 
 

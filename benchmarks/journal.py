@@ -11,12 +11,12 @@ from .config import Config, differences, load, to_toml
 from .errors import BenchmarkError
 from .results import Row
 
-Key = tuple[str, str, int, str, str]  # problem, setting of the job, split, method, point as JSON
+Key = tuple[str, str, str, int, str]  # problem; setting and method of the job; split; point as JSON
 
 
 def key_of(row: Row) -> Key:
     """What a row belongs to."""
-    return (row["problem"], row["job"], row["split"], row["method"], json.dumps(row["point"]))
+    return (row["problem"], *row["job"], row["split"], json.dumps(row["point"]))
 
 
 class Journal:

@@ -8,6 +8,7 @@ be 16 x 16, 32 x 32 and 64 x 64; smaller ones are means over pixels here.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -29,18 +30,23 @@ if TYPE_CHECKING:
 
 LABELS = {
     "1-NN": "pixels",
-    "NMF": "NMF",
+    "NMF": "NMF by multiplicative rules, as the paper",
+    "NMF-HALS": "NMF by HALS, which comes much closer to a minimum",
     "LNMF": "local NMF",
     "PNMF": "polynomial NMF, bases in the data space (Buciu et al. 2008)",
-    "GNMF": "Gaussian kernel NMF, least-squares features",
-    "GNMF-paper": "Gaussian kernel NMF, the paper's features",
-    "pKNMF": "polynomial kernel NMF, least-squares features",
-    "pKNMF-paper": "polynomial kernel NMF, the paper's features",
+    "GNMF": "Gaussian kernel NMF",
+    "pKNMF": "polynomial kernel NMF",
     "gKPCA": "Gaussian kernel PCA",
     "pKPCA": "polynomial kernel PCA",
 }
-GAUSSIAN, POLYNOMIAL = ("GNMF", "GNMF-paper", "gKPCA"), ("PNMF", "pKNMF", "pKNMF-paper", "pKPCA")
-STARTED = ("NMF", "LNMF", "PNMF", "GNMF", "GNMF-paper", "pKNMF", "pKNMF-paper")
+GAUSSIAN, POLYNOMIAL = ("GNMF", "gKPCA"), ("PNMF", "pKNMF", "pKPCA")
+STARTED = ("NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF")
+FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
+# other features of the same fitted model, as methods of their own: NMF-nnls, GNMF-paper, ...
+VARIANTS = {
+    "nnls": (("NMF", "NMF-HALS", "LNMF", "PNMF"), {"transform_method": "nnls"}),
+    "paper": (("GNMF", "pKNMF"), {"features": "paper"}),
+}
 
 
 @dataclass(frozen=True)
@@ -50,8 +56,9 @@ class Parameters:
     Attributes
     ----------
     problems, methods : names
+    variants : "nnls" for NMF, LNMF and PNMF with nonnegative coefficients, "paper" for kernel NMF with its formula
     runs : random starts
-    iterations : of every factorization, all of them
+    iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
     degrees : of the polynomial kernels
     sigmas : of the Gaussian kernels, in median distances of the training samples
     folds : of the cross-validation
@@ -59,12 +66,12 @@ class Parameters:
     curves : problems for which they are tried
     salt_and_pepper : shares of pixels of test images that become 0 or 1 (Fig. 3), each a setting
     gaussian : standard deviations of noise added to test images, pixels in [0, 1]
-    features : "pinv" or "nnls", of NMF, LNMF and PNMF
     metric : of the nearest neighbour
     """
 
     problems: tuple[str, ...]
     methods: tuple[str, ...] = tuple(LABELS)
+    variants: tuple[str, ...] = tuple(VARIANTS)
     runs: int = 10
     iterations: int = 500
     degrees: tuple[int, ...] = (2, 3, 4)
@@ -74,7 +81,6 @@ class Parameters:
     curves: tuple[str, ...] = ()
     salt_and_pepper: tuple[float, ...] = ()
     gaussian: tuple[float, ...] = ()
-    features: str = "pinv"
     metric: str = "euclidean"
 
     def __post_init__(self) -> None:
@@ -83,6 +89,9 @@ class Parameters:
         for name in self.methods:
             if name not in LABELS:
                 raise ConfigError(unknown("parameters.methods", name, LABELS, what="method"))
+        for name in self.variants:
+            if name not in VARIANTS:
+                raise ConfigError(unknown("parameters.variants", name, VARIANTS, what="variant"))
         if min(self.runs, self.iterations, self.folds) < 1:
             raise ValueError("runs, iterations and folds must be at least 1")
 
@@ -110,19 +119,30 @@ def solve(job: Job) -> Iterator[Row]:
     train = first_per_class(data.y)
     test = rest(len(data.y), train)
     X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
-    setup = _setup(job, X)
-    cv: Sequence[float | None] = [None] * len(job.points)
+    noisy = [("", T), *_noisy(p, T, job.seed_for("noise"))]
+    names = _variants(p, job.method)
+    cv: dict[str, Sequence[float | None]] = dict.fromkeys(names, [None] * len(job.points))
     if len(job.points) > 1:
-        fit = lambda Z, z: _fitted(job, setup, Z, z, runs=1)[0]
-        cv = cross_validated(fit, setup, X, y, p.folds, job.seed_for("folds"))
-    noisy = list(_noisy(p, T, job.seed_for("noise")))
-    for start, models in enumerate(_fitted(job, setup, X, y, p.runs if job.method in STARTED else 1)):
-        for point, held_out, model in zip(job.points, cv, models, strict=True):
-            predict = _classifier(model, setup, X, y)
-            for level, Z in [("", T), *noisy]:
+        fit = lambda Z, z: [_as(model, v) for model in _fitted(job, Z, z, runs=1)[0] for v in names]
+        held = cross_validated(fit, _setup(job, X), X, y, p.folds, job.seed_for("folds"))
+        cv = {v: held[i :: len(names)] for i, v in enumerate(names)}
+    for start, models in enumerate(_fitted(job, X, y, p.runs if job.method in STARTED else 1)):
+        for (i, point), v in product(enumerate(job.points), names):
+            predict = _classifier(_as(models[i], v), _setup(job, X), X, y)
+            row = {"point": point, "run": start, "cv": cv[v][i], "method": f"{job.method}-{v}" if v else job.method}
+            for level, Z in noisy:
                 setting = "/".join(part for part in (job.setting, level) if part)
-                accuracy = percent_right(y_test, predict(Z))
-                yield {"point": point, "run": start, "setting": setting, "accuracy": accuracy, "cv": held_out}
+                yield {**row, "setting": setting, "accuracy": percent_right(y_test, predict(Z))}
+
+
+def _variants(p: Parameters, method: str) -> list[str]:
+    """The method as it is (""), and the names of its variants."""
+    return ["", *(v for v in p.variants if method in VARIANTS[v][0])]
+
+
+def _as(model: Any, variant: str) -> Any:
+    """The fitted model with other features."""
+    return copy(model).set_params(**VARIANTS[variant][1]) if variant else model
 
 
 def _points(p: Parameters, method: str) -> tuple[Point, ...]:
@@ -132,21 +152,23 @@ def _points(p: Parameters, method: str) -> tuple[Point, ...]:
 
 
 def _setup(job: Job, X: np.ndarray) -> Setup:
+    """`k = N m / (N + m)` of these samples (a fold has fewer), or as many as the setting says."""
     from .pipelines import Setup
 
     n, m = X.shape
     k = int(job.setting.partition("=")[2]) if job.setting else round(n * m / (n + m))
     p = job.parameters
-    options = {"features": p.features, "metric": p.metric, "dtype": job.run.dtype, "device": job.run.device}
-    return Setup(k, max_iter=p.iterations, **options)
+    iterations = max(1, p.iterations // 5) if job.method == "NMF-HALS" else p.iterations
+    options = {"metric": p.metric, "dtype": job.run.dtype, "device": job.run.device}
+    return Setup(min(k, n - 1), max_iter=iterations, **options)
 
 
-def _fitted(job: Job, setup: Setup, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
+def _fitted(job: Job, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
     """Per start, a model for every point; all of them one batch."""
     from .pipelines import fit_all
 
-    k = min(setup.n_components, len(X) - 1)  # a fold has fewer samples
-    starts = [replace(setup, seed=job.seed_for("start", r), n_components=k) for r in range(runs)]
+    setup = _setup(job, X)
+    starts = [replace(setup, seed=job.seed_for("start", r)) for r in range(runs)]
     X = X.astype(setup.dtype)
     median = _median_distance(X) if job.method in GAUSSIAN else 1.0
     made = fit_all([_estimator(job.method, s, median, point) for s in starts for point in job.points], X, y)
@@ -164,8 +186,7 @@ def _estimator(method: str, setup: Setup, median: float, point: Point) -> Any:
         return KernelPCA(setup.n_components, kernel="rbf", gamma=0.5 / point["sigma"] ** 2)
     if method == "pKPCA":
         return KernelPCA(setup.n_components, kernel="poly", degree=point["degree"], gamma=1, coef0=0)
-    printed = {"features": "paper"} if method.endswith("-paper") else {}
-    return build(method.removesuffix("-paper"), setup, **point, **printed)
+    return build(method.removesuffix("-HALS"), setup, **point, **FIXED.get(method, {}))
 
 
 def _classifier(model: Any, setup: Setup, X: np.ndarray, y: np.ndarray) -> Any:

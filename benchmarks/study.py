@@ -6,9 +6,10 @@ A kind that is a study has, besides `Parameters` and `run`,
 * `solve(job) -> iterable of dict`: one or more rows for every point of the job, each with its "point".
 
 and its `run` is `return finish(carry_out(__name__, parameters, context), context)` (`study_report.finish`).
-A row is anything JSON can hold. "kind" defaults to "score"; "setting" to that of the job: a job that measures several
-variations at once (patches of several sizes, say) sets it row by row. A study's tables read "accuracy" or another
-metric, and "cv", the same on held-out training data, where there is more than one point.
+A row is anything JSON can hold. "kind" defaults to "score"; "setting" and "method" to those of the job: a job that
+measures several variations at once (patches of several sizes, or one model's features in two ways) sets them row by
+row. A study's tables read "accuracy" or another metric, and "cv", the same on held-out training data, where there is
+more than one point.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from .datasets import Dataset, load
 from .errors import AbsentData, BenchmarkError, MissingData
 from .journal import Journal
 from .kinds import Context, RunSettings
+from .machine import prepare_torch
 from .results import Row
 
 Point = dict[str, Any]
@@ -156,7 +158,7 @@ def _completed(job: Job, row: Row) -> Row:
         "kind": "score",
         "problem": job.problem,
         "setting": job.setting,
-        "job": job.setting,
+        "job": [job.setting, job.method],
         "split": job.split,
         "method": job.method,
     }
@@ -176,7 +178,7 @@ def _unfinished(job: Job, journal: Journal) -> Job | None:
 
 
 def _key(job: Job, point: Point) -> Any:
-    return (job.problem, job.setting, job.split, job.method, json.dumps(point))
+    return (job.problem, job.setting, job.method, job.split, json.dumps(point))
 
 
 def _unavailable(problems: Iterable[str], context: Context) -> dict[str, str]:
@@ -230,10 +232,7 @@ def _as_completed(pool: ProcessPoolExecutor, futures: Sequence[Future[list[Row]]
 
 def _prepare(threads: int) -> None:
     """In a worker: threads as asked, for torch as well."""
-    import torch
-
-    torch.set_num_threads(threads)
-    torch.backends.cuda.matmul.allow_tf32 = False
+    prepare_torch(threads)
 
 
 @contextmanager
