@@ -84,3 +84,12 @@ class TiedFit(Fit):
     def _spread(self, factors: Factors) -> dict[str, Tensor]:
         F = factors[self.modes[0]]
         return {**factors, self.modes[0]: self.data.memo(("spread",), (F,), lambda: self.ties.spread(F))}
+
+
+def tied_groups(codes: np.ndarray | None, n: int) -> np.ndarray:
+    """Row of Z of every sample: classes (codes >= 0) in order, then the others one by one."""
+    codes = np.full(n, -1) if codes is None else codes
+    alone = codes < 0
+    groups = codes.copy()
+    groups[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
+    return groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -26,6 +26,7 @@ from ..core.ops import component_major, gram, reconstruct
 from ..core.solve import exact
 from ..core.terms import BetaFit
 from .reading import PickledOnCPU, Source, read
+from .together import fit_together
 
 
 @dataclass(frozen=True)
@@ -50,10 +51,19 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     _tensors = False  # whether data of more than two dimensions are taken
     _signed = False  # whether data may be negative; then the feature factors are free, and only V is nonnegative
+    _batched: tuple[str, ...] = ()  # hyper-parameters that may differ inside a batch: weights that a term can name
+    _padded = True  # whether a smaller rank may run with zero columns, which every rule must keep at exactly zero
 
     @abstractmethod
     def _model(self, source: Source, y: Any) -> Model:
-        """Terms and rules for these data; sets what the model learns about its hyper-parameters."""
+        """Terms and rules for these data, after `_prepare`; in a batch for all of it, at its largest rank."""
+
+    def _prepare(self, source: Source, y: Any) -> None:
+        """Learn what does not depend on the rank: graphs, classes. Once for all estimators of a family."""
+
+    def _batch_key(self) -> Hashable:
+        """What the estimators of a batch must agree in besides their parameters; known after `_prepare`."""
+        return None
 
     def _read(self, X: Any, reset: bool) -> Source:
         """The data that a user hands in, to `fit` (reset) or to `transform`."""
@@ -110,25 +120,12 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._check_parameters()
         with all_or_nothing(self):
             self._fit(X, y)
+        for problem in self._complaints():
+            warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=2)
         return self
 
     def _fit(self, X: Any, y: Any) -> None:
-        source = self._read(X, reset=True)
-        with exact(source.data.device):
-            source = self._target(source)
-            model = self._model(source, y)
-            starts = self._starts(source)
-            result = run(
-                model.terms,
-                model.rules,
-                dict(zip(model.names, starts[0] if self.n_init == 1 else init.stack(starts), strict=True)),
-                max_iter=self.max_iter,
-                tol=self.tol,
-                callback=self.callback,
-                verbose=self.verbose,
-                name=type(self).__name__,
-            )
-            self._publish(source, model, result)
+        fit_together([self], X, y)
 
     def transform(self, X: Any) -> Any:
         """Coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
@@ -204,36 +201,41 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
-    def _starts(self, source: Source) -> list[list[Tensor]]:
-        """One start per restart; every restart has a seed of its own, whatever the others are."""
-        data, k = source.data, int(self.n_components)
+    def _drawn_seeds(self) -> list[int]:
+        """Every restart has a seed of its own, whatever the others are."""
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
-        self._seeds = [int(s) for s in seeds]
-        given = self.init if isinstance(self.init, str) else "arrays"
-        if given == "arrays":
-            first = given_start(self.init, data, self._shapes(source), free=self._signed)
-            first = self._rescaled(first, 1 / source.scale)
-        else:
-            one_of("init", given, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
-            svd = given == "nndsvda" or (given == "auto" and data.order == 2 and k <= min(data.shape))
-            first = self._drawn(data, self._seeds[0], svd)
-        return [first, *(self._drawn(data, s, False) for s in self._seeds[1:])]
+        return [int(s) for s in seeds]
+
+    def _start(self, source: Source, restart: int) -> list[Tensor]:
+        """Where a restart begins: the first as `init` says, the others at random."""
+        data, k, seed = source.data, int(self.n_components), self._seeds[restart]
+        if restart:
+            return self._drawn(data, seed, False)
+        if not isinstance(self.init, str):
+            given = given_start(self.init, data, self._shapes(source), free=self._signed)
+            return self._rescaled(given, 1 / source.scale)
+        one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
+        fits = data.order == 2 and k <= min(data.shape)
+        return self._drawn(data, seed, self.init == "nndsvda" or (self.init == "auto" and fits))
 
     def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
         """A start from singular vectors, or a random one."""
         return (init.nndsvda if svd else init.random)(data, int(self.n_components), seed)
 
     def _publish(self, source: Source, model: Model, result: Run) -> None:
-        """Set everything that ends in an underscore, at once, when nothing can fail any more."""
-        data, names, best = source.data, model.names, result.best
-        factors = [result.factors[n] if self.n_init == 1 else result.factors[n][best] for n in names]
-        V, *bases = self._published(factors)
+        """Set everything that ends in an underscore, at once, when nothing can fail any more.
+
+        `result` holds the restarts of this estimator, in a batch with the rank of the largest.
+        """
+        data, names, k, best = source.data, model.names, int(self.n_components), result.best
         unit = self._unit(source.scale)
-        in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
+        V, *bases = self._published([result.factors[n][best] for n in names])
+        in64 = {n: F[best].double() for n, F in result.factors.items()}
+        in64 |= {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
         rows = self._embedded(V)
         self.reconstruction_err_ = source.scale * float(data.residual_sq([rows, *bases]).sqrt())
-        rows, *shown = self._rescaled([rows, *bases], source.scale)
+        rows, *shown = (F[..., :k] for F in self._rescaled([rows, *bases], source.scale))
         self._given_shape = source.shape[1:]
         if self._tensors:
             self.sample_shape_ = tuple(data.shape[1:])
@@ -242,24 +244,25 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if len(bases) == 1:
             self.components_ = source.give(shown[0].mT)
         if self.n_init > 1:
-            self.restarts_ = {
-                "loss": result.objective * unit,
-                "n_iter": result.n_iter,
-                "factors": [
-                    source.give(F) for F in self._rescaled([result.factors[n] for n in names], source.scale)[1:]
-                ],
-            }
+            self.restarts_ = self._all_restarts(source, model, result)
         self._note_run(result, unit, data)
-        if data.largest() > 0 and not all(bool((F != 0).any()) for F in (V, *bases)):
-            warnings.warn(
-                f"{type(self).__name__}: a factor is zero everywhere although the data are not; the penalties are "
-                "stronger than the data, or init holds only zeros. Lower the weights or use another init",
-                ConvergenceWarning,
-                stacklevel=5,
-            )
+
+    def _all_restarts(self, source: Source, model: Model, result: Run) -> dict[str, Any]:
+        """What every restart came to, factors as published."""
+        V, *bases = self._published([result.factors[n] for n in model.names])
+        rows, *shown = self._rescaled([V, *bases], source.scale)
+        k = int(self.n_components)
+        found = {
+            "loss": result.objective * self._unit(source.scale),
+            "n_iter": result.n_iter,
+            "factors": [source.give(F[..., :k]) for F in shown],
+        }
+        if getattr(self, "keep_embeddings", False):
+            found["embeddings"] = source.give(self._embedded(rows)[..., :k])
+        return found
 
     def _note_run(self, result: Run, unit: float, data: Data) -> None:
-        """How the best run went: iterations, history, where and with what it ran; warns if it was cut off."""
+        """How the best run went: iterations, history, where and with what it ran."""
         best = result.best
         self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
         self.history_ = result.history(best)
@@ -272,13 +275,21 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             "numpy": np.__version__,
             "scikit-learn": sklearn.__version__,
         }
+
+    def _complaints(self) -> list[str]:
+        """What a user should be warned of after a fit."""
+        found = []
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
-            warnings.warn(
-                f"{type(self).__name__} stopped at max_iter={self.max_iter} before its objective settled to "
-                f"tol={self.tol}; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=6,
+            found.append(
+                f"stopped at max_iter={self.max_iter} before its objective settled to tol={self.tol}; "
+                "raise max_iter or tol"
             )
+        if self.reconstruction_err_ > 0 and not all(bool((F != 0).any()) for F in (self.embedding_, *self.factors_)):
+            found.append(
+                "has a factor that is zero everywhere although the data are not; the penalties are stronger than the "
+                "data, or init holds only zeros. Lower the weights or use another init"
+            )
+        return found
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,11 +17,12 @@ from ..core import BetaFit, Block, Fit, Graph, Links, Rule, Run, Term, as_links
 from ..core.ops import divide, unit_columns
 from ..core.rules import composed, hals, m_matrix, multiplicative
 from ..core.terms import Factors
-from ..core.ties import TiedFit, Ties
+from ..core.ties import TiedFit, Ties, tied_groups
 from ..graphs import knn_graph
 from .base import Factorization, Model, _to, one_of
-from .nmf import unsupervised_rule
+from .nmf import rule_key, unsupervised_rule
 from .reading import Source, encode_labels
+from .together import weight_of
 
 
 class LNMF(Factorization):
@@ -178,6 +179,8 @@ class GraphNMF(Factorization):
     array([0, 1])
     """
 
+    _batched = ("lam",)
+
     def __init__(
         self,
         n_components: int,
@@ -215,10 +218,12 @@ class GraphNMF(Factorization):
         self.callback = callback
         self.verbose = verbose
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _prepare(self, source: Source, y: Any) -> None:
         self.graph_ = self._links(source, y)
+
+    def _model(self, source: Source, y: Any) -> Model:
         gauge = ("U",) if self.scale_free else ()
-        terms: list[Term] = [Fit(source.data, ("V", "U")), Graph(self.graph_, "V", gauge, float(self.lam))]
+        terms: list[Term] = [Fit(source.data, ("V", "U")), Graph(self.graph_, "V", gauge, weight_of(self.lam))]
         basis, embedding = _graph_rules(self.solver)
         return Model(terms, {"U": basis, "V": embedding}, ("V", "U"))
 
@@ -322,16 +327,21 @@ class ConstrainedNMF(Factorization):
         self.callback = callback
         self.verbose = verbose
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _prepare(self, source: Source, y: Any) -> None:
         codes, self.classes_ = encode_labels(y, source.data.shape[0]) if y is not None else (None, np.array([]))
         self._ties = Ties(tied_groups(codes, source.data.shape[0]))
+
+    def _batch_key(self) -> Hashable:
+        return rule_key(self.solver, 2, self.n_components)
+
+    def _model(self, source: Source, y: Any) -> Model:
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         return Model([TiedFit(source.data, ("Z", "U"), self._ties)], {"U": rule, "Z": rule}, ("Z", "U"))
 
-    def _starts(self, source: Source) -> list[list[Tensor]]:
-        starts = super()._starts(source)
-        given = [] if isinstance(self.init, str) else [[starts[0][0] * self._ties.weights(starts[0][0]), starts[0][1]]]
-        return [*given, *([self._ties.gather(V), U] for V, U in starts[len(given) :])]
+    def _start(self, source: Source, restart: int) -> list[Tensor]:
+        V, U = super()._start(source, restart)
+        given = not restart and not isinstance(self.init, str)
+        return [V * self._ties.weights(V) if given else self._ties.gather(V), U]
 
     def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
         k = int(self.n_components)
@@ -353,15 +363,6 @@ def labelled_links(links: Links, codes: np.ndarray) -> Links:
     keep = ~(known[S.row] & known[S.col])
     S = sp.csr_array((S.data[keep], (S.row[keep], S.col[keep])), shape=S.shape)
     return Links(S, cliques=codes if known.any() else None)
-
-
-def tied_groups(codes: np.ndarray | None, n: int) -> np.ndarray:
-    """Row of Z of every sample: classes (codes >= 0) in order, then the others one by one."""
-    codes = np.full(n, -1) if codes is None else codes
-    alone = codes < 0
-    groups = codes.copy()
-    groups[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
-    return groups
 
 
 def _graph_rules(solver: str) -> tuple[Rule, Rule]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ from ..core.ops import gram
 from ..core.polynomial import PolynomialFit, PrintedPolynomialFit
 from ..kernels import check_kernel, fix_kernel, root
 from .base import Factorization, Model, _to, one_of
-from .nmf import unsupervised_rule
+from .nmf import rule_key, unsupervised_rule
 from .reading import Source, read
 
 
@@ -138,6 +138,9 @@ class KernelNMF(_InFeatureSpace):
         self.dtype = dtype
         self.callback = callback
         self.verbose = verbose
+
+    def _batch_key(self) -> Hashable:
+        return rule_key(self.solver, 2, self.n_components)
 
     def _model(self, source: Source, y: Any) -> Model:
         rule = unsupervised_rule(self.solver, 2, self.n_components)

@@ -16,6 +16,7 @@ from ..core import Graph, Links
 from ..graphs import adjacency_graph, knn_graph
 from .nge import NGE, MarginalFisher
 from .reading import Source
+from .together import weight_of
 
 ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
 
@@ -45,7 +46,7 @@ class N2S2L(NGE):
     neighbors : int, or adjacency (n, n)
         p of the neighbour graph, whose value the paper does not give (5 is common practice), or the graph itself.
     solver, basis_rule, inner, inner_iter, inner_tol, sample_shape, init, n_init, max_iter, tol, transform_method, \
-random_state, device, dtype, callback, verbose
+random_state, device, dtype, callback, verbose, keep_embeddings
         As for `NGE`; basis_rule="paper" is Eqs. 25 and 54.
 
     Attributes
@@ -67,6 +68,8 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     >>> model.embedding_.shape, model.neighbors_.n_nodes
     ((10, 3), 10)
     """
+
+    _batched = ("alpha", "beta")
 
     def __init__(
         self,
@@ -93,6 +96,7 @@ converged_, history_, restarts_, sample_shape_, fit_info_
         dtype: Any = "auto",
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
+        keep_embeddings: bool = False,
     ) -> None:
         super().__init__(
             n_components,
@@ -115,13 +119,17 @@ converged_, history_, restarts_, sample_shape_, fit_info_
             dtype=dtype,
             callback=callback,
             verbose=verbose,
+            keep_embeddings=keep_embeddings,
         )
         self.beta = beta
         self.neighbors = neighbors
 
-    def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
+    def _prepare(self, source: Source, y: Any) -> None:
+        super()._prepare(source, y)
         self.neighbors_ = self._neighbor_graph(source)
-        near = partial(Graph, on="V", gauge=names[1:], weight=float(self.beta), split=self.basis_rule)
+
+    def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
+        near = partial(Graph, on="V", gauge=names[1:], weight=weight_of(self.beta), split=self.basis_rule)
         return [*super()._penalties(source, names, first), near(self.neighbors_, columns=first)]
 
     def _neighbor_graph(self, source: Source) -> Links:

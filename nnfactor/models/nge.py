@@ -7,7 +7,7 @@ Yang, Yan, Fu, Li and Huang (2008).
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,7 @@ from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
 from .base import Factorization, Model, factor_names, one_of
 from .reading import Source, encode_labels
+from .together import weight_of
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
 
@@ -83,7 +84,8 @@ class NGE(Factorization):
         CG steps (auto: 4) or sweeps (auto: 5). One sweep is the multiplicative rule.
     inner_tol : float or None
         Solve every system to this relative residual instead, e.g. 1e-10 for reference solutions. Slow.
-    sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
+    sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
+keep_embeddings
         As for `NTF`.
 
     Attributes
@@ -110,6 +112,7 @@ class NGE(Factorization):
     """
 
     _tensors = True
+    _batched: tuple[str, ...] = ("alpha",)
 
     def __init__(
         self,
@@ -134,6 +137,7 @@ class NGE(Factorization):
         dtype: Any = "auto",
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
+        keep_embeddings: bool = False,
     ) -> None:
         self.n_components = n_components
         self.n_discriminative = n_discriminative
@@ -155,11 +159,17 @@ class NGE(Factorization):
         self.dtype = dtype
         self.callback = callback
         self.verbose = verbose
+        self.keep_embeddings = keep_embeddings
+
+    def _prepare(self, source: Source, y: Any) -> None:
+        self.graph_, _ = self._graphs(source, y)
+
+    def _batch_key(self) -> Hashable:
+        return self._discriminative(len(self.classes_))
 
     def _model(self, source: Source, y: Any) -> Model:
         names = factor_names(source.data)
-        self.graph_, n_classes = self._graphs(source, y)
-        self.n_discriminative_ = self._discriminative(n_classes)
+        self.n_discriminative_ = self._discriminative(len(self.classes_))
         first = np.arange(self.n_components) < self.n_discriminative_
         basis, embedding = self._rules()
         terms = [Fit(source.data, names), *self._penalties(source, names, first)]
@@ -167,7 +177,7 @@ class NGE(Factorization):
 
     def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
         """Intrinsic graph on the discriminative columns, penalty graph on the others."""
-        graph = partial(Graph, on="V", gauge=names[1:], weight=float(self.alpha), split=self.basis_rule)
+        graph = partial(Graph, on="V", gauge=names[1:], weight=weight_of(self.alpha), split=self.basis_rule)
         own, between = self.graph_
         return [graph(own, columns=first), graph(between, columns=~first)]
 

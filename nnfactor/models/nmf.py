@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
@@ -53,6 +53,8 @@ class NMF(Factorization):
         Called with a `nnfactor.core.Progress` every 10 iterations; a true answer stops the fit.
     verbose : int
         1 prints a line every 10 iterations, 2 also records every iteration.
+    keep_embeddings : bool
+        Whether `restarts_` also holds the sample factor of every restart, often the largest of all results.
 
     Attributes
     ----------
@@ -67,7 +69,8 @@ class NMF(Factorization):
     history_ : dict
         Equal-length arrays "iteration", "objective", "seconds"; entry 0 is the start.
     restarts_ : dict
-        With `n_init > 1`: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)].
+        With `n_init > 1`: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)] as published, and on
+        request "embeddings" (n_init, n_samples, k).
     fit_info_ : dict
         Device, dtype, seeds and versions.
 
@@ -99,6 +102,7 @@ class NMF(Factorization):
         dtype: Any = "auto",
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
+        keep_embeddings: bool = False,
     ) -> None:
         self.n_components = n_components
         self.loss = loss
@@ -113,6 +117,10 @@ class NMF(Factorization):
         self.dtype = dtype
         self.callback = callback
         self.verbose = verbose
+        self.keep_embeddings = keep_embeddings
+
+    def _batch_key(self) -> Hashable:
+        return rule_key(self.solver, beta_of(self.loss), self.n_components)
 
     def _model(self, source: Source, y: Any) -> Model:
         beta = beta_of(self.loss)
@@ -133,3 +141,9 @@ def unsupervised_rule(solver: str, beta: float, n_components: int) -> Rule:
         return multiplicative
     named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected}
     return named.get(solver) or partial(hals, sweeps=5 if n_components >= 40 else 3)
+
+
+def rule_key(solver: str, beta: float, n_components: int) -> Hashable:
+    """Equal for ranks that have the same rule: those may be padded to one another."""
+    rule = unsupervised_rule(solver, beta, n_components)
+    return (rule.func, *sorted(rule.keywords.items())) if isinstance(rule, partial) else rule

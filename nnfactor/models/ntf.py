@@ -20,7 +20,8 @@ class NTF(NMF):
         CP rank k; may exceed every dimension.
     sample_shape : tuple of int, optional
         Shape of one sample when `X` comes as flattened rows, as scikit-learn pipelines hand it on.
-    loss, solver, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
+    loss, solver, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
+keep_embeddings
         As for `NMF`; `init` arrays are (V, U1, U2, ...).
 
     Attributes
@@ -63,6 +64,7 @@ class NTF(NMF):
         dtype: Any = "auto",
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
+        keep_embeddings: bool = False,
     ) -> None:
         super().__init__(
             n_components,
@@ -78,5 +80,6 @@ class NTF(NMF):
             dtype=dtype,
             callback=callback,
             verbose=verbose,
+            keep_embeddings=keep_embeddings,
         )
         self.sample_shape = sample_shape

@@ -90,6 +90,7 @@ class SemiNMF(Factorization):
     """
 
     _signed = True
+    _padded = False  # the Gram of a padded V is singular for the exact U
 
     def __init__(
         self,

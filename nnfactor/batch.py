@@ -1,0 +1,133 @@
+"""Many fits at once: estimators of one class that differ in seed, rank or hyper-parameters, as batches."""
+
+from __future__ import annotations
+
+import numbers
+import warnings
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from typing import Any, TypeVar
+
+from sklearn.exceptions import ConvergenceWarning
+
+from .models.base import Factorization, all_or_nothing
+from .models.together import fit_together, named
+
+E = TypeVar("E", bound=Factorization)
+
+
+def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int | None = None) -> list[E]:
+    """Fit estimators of one class to the same data, many problems in one run with a stop for each.
+
+    Every estimator comes out as from a `fit` of its own (to rounding), at a fraction of the time where the problems are
+    small: data are read and graphs built once, and one product with the data serves all.
+
+    One batch can hold any `random_state`, `n_init`, `init`, `transform_method` and `keep_embeddings`; any weights of
+    `NGE` (alpha), `N2S2L` (alpha, beta) and `GraphNMF` (lam); and different `n_components`, padded with zero
+    columns to the largest where the padding costs less than a batch of its own would: ranks that are close, or small
+    data. Estimators that differ in anything else, or in the rule that their rank implies, or in the number of
+    discriminative columns, form batches of their own, one after the other. `SemiNMF` is batched for equal ranks only;
+    `SULF`, whose views have scales and weights, is fitted one by one. An estimator with a `callback` is a batch of its
+    own, for a callback is told of one estimator. `verbose` prints lines for a whole batch.
+
+    Parameters
+    ----------
+    estimators : sequence of estimators
+        Of one class, no object twice. They are fitted in place.
+    X, y
+        As for `fit`.
+    max_bytes : int, optional
+        Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
+        split into runs of nearly equal size accordingly. None: half of what is free on the device. The results do not
+        depend on it.
+
+    Returns
+    -------
+    list
+        The estimators, in order. `history_["seconds"]` counts from the start of an estimator's run.
+
+    Raises
+    ------
+    ValueError
+        No estimators, different classes, or an estimator with bad parameters, by its position. As after any error, all
+        estimators are what they were.
+    FloatingPointError
+        The objective of an estimator became NaN or infinite in all its restarts.
+    torch.OutOfMemoryError
+        A batch did not fit; says which `max_bytes` would make smaller ones.
+
+    Warns
+    -----
+    ConvergenceWarning
+        One for each complaint of `fit`, with the positions of the estimators.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor import NMF, batch_fit
+    >>> X = np.random.default_rng(0).random((30, 4)) @ np.random.default_rng(1).random((4, 20))
+    >>> grid = [NMF(k, random_state=seed) for k in (2, 3, 4) for seed in range(5)]
+    >>> fits = batch_fit(grid, X)
+    >>> [f.n_components for f in fits if f.loss_ < 1e-3 * np.sum(X**2)][0], fits[0].embedding_.shape
+    (4, (30, 2))
+    """
+    estimators = _checked(estimators, max_bytes)
+    position = {id(e): f"estimators[{i}]: " for i, e in enumerate(estimators)}
+    at = lambda estimator: position[id(estimator)]
+    for estimator in estimators:
+        with named(at, estimator):
+            estimator._check_parameters()
+    with ExitStack() as stack:
+        for estimator in estimators:
+            stack.enter_context(all_or_nothing(estimator))
+        if type(estimators[0])._fit is Factorization._fit:
+            fit_together(estimators, X, y, max_bytes, at)
+        else:
+            _one_by_one(estimators, X, y, at)
+    _warn(estimators)
+    return estimators
+
+
+def _one_by_one(estimators: list[E], X: Any, y: Any, at: Callable[[Any], str]) -> None:
+    for estimator in estimators:
+        with named(at, estimator):
+            estimator._fit(X, y)
+
+
+def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
+    """A list of different estimators of one class."""
+    estimators = list(estimators)
+    if not estimators:
+        raise ValueError("estimators is empty; give at least one")
+    kind = type(estimators[0])
+    for i, estimator in enumerate(estimators):
+        if not isinstance(estimator, Factorization):
+            raise ValueError(
+                f"estimators[{i}] is {estimator!r}; batch_fit takes factorizations such as NMF, NTF or NGE"
+            )
+        if type(estimator) is not kind:
+            raise ValueError(
+                f"estimators[{i}] is a {type(estimator).__name__}, estimators[0] a {kind.__name__}; "
+                "call batch_fit once for each class"
+            )
+    if len({id(e) for e in estimators}) < len(estimators):
+        raise ValueError("estimators holds the same object twice; use sklearn.base.clone")
+    whole = isinstance(max_bytes, numbers.Integral) and not isinstance(max_bytes, bool)
+    if max_bytes is not None and not (whole and max_bytes > 0):
+        raise ValueError(f"max_bytes must be None or a whole number > 0, got {max_bytes!r}")
+    return estimators
+
+
+def _warn(estimators: list[E]) -> None:
+    """Every complaint once, with the positions of those that it is about."""
+    about: dict[str, list[int]] = {}
+    for i, estimator in enumerate(estimators):
+        for complaint in estimator._complaints():
+            about.setdefault(complaint, []).append(i)
+    for complaint, positions in about.items():
+        warnings.warn(
+            f"{type(estimators[0]).__name__}: {len(positions)} of {len(estimators)} estimators (positions "
+            f"{', '.join(map(str, positions))}): each {complaint}",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
