@@ -65,6 +65,10 @@ class Dense:
         """The data times a number (a copy)."""
         return Dense(self.X * factor, self.cut)
 
+    def take(self, rows: Tensor) -> Dense:
+        """Some samples (a copy), as a matrix of rows."""
+        return Dense(self.X.index_select(0, rows), cut=1)
+
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
         return self.memo("sqnorm", (), lambda: sum(_sum64(M.double().square()) for M in self._parts()))
@@ -175,6 +179,10 @@ class Sparse:
     def scaled(self, factor: float) -> Sparse:
         """The data times a number (a copy)."""
         return Sparse(self._host * factor, self.device, self.dtype)
+
+    def take(self, rows: Tensor) -> Sparse:
+        """Some samples (a copy)."""
+        return Sparse(self._host[rows.cpu().numpy()], self.device, self.dtype)
 
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""

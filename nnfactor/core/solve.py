@@ -120,6 +120,8 @@ def run(
     callback: Callable[[Progress], Any] | None = None,
     verbose: int = 0,
     name: str = "run",
+    sweep: Callable[[State], State] | None = None,
+    extra: Mapping[str, Any] | None = None,
 ) -> Run:
     """Sweep until every problem has stopped.
 
@@ -144,6 +146,11 @@ def run(
         Print a line per reading; 2 also implies `record_all`.
     name : str
         What messages call this run.
+    sweep : callable, optional
+        What an iteration does to the state; default `step(terms, rules)`.
+    extra : mapping, optional
+        Entries of the state beside "factors", for `sweep`; nested mappings of tensors that have the batch dimension of
+        the factors.
 
     Raises
     ------
@@ -152,8 +159,8 @@ def run(
         with objective infinity.
     """
     with exact(_device(factors)):
-        state: State = {"factors": dict(factors)}
-        sweep, book = step(terms, rules), _Book(factors, name)
+        state: State = {**(extra or {}), "factors": dict(factors)}
+        sweep, book = sweep or step(terms, rules), _Book(factors, name)
         every_row = record_all or tol == 0 or verbose >= 2
         start = before = book.read(0, objective(terms, factors))
         stop = bool(callback and callback(book.progress(state, start)))

@@ -7,7 +7,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import numpy as np
@@ -126,6 +126,16 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _fit(self, X: Any, y: Any) -> None:
         fit_together([self], X, y)
+
+    def _run(self, source: Source, model: Model, start: dict[str, Tensor], y: Any) -> Run:
+        """From the start to the end, for one problem or a batch."""
+        beside = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in ("terms", "rules", "names")}
+        return self._loop(model.terms, model.rules, start, **beside)
+
+    def _loop(self, terms: Sequence[Term], rules: Mapping[str, Rule], start: dict[str, Tensor], **options: Any) -> Run:
+        """`run` with the estimator's limits, or others."""
+        limits = {"max_iter": self.max_iter, "tol": self.tol, "callback": self.callback, "verbose": self.verbose}
+        return run(terms, rules, start, name=type(self).__name__, **(limits | options))
 
     def transform(self, X: Any) -> Any:
         """Coefficients of samples with the bases fixed, without graph or label terms; every row by itself.

@@ -18,7 +18,8 @@ from torch import Tensor
 from ..core import Fit, Graph, Links, Rule, as_links, composed, hals, m_matrix, multiplicative, projected
 from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
-from .base import Factorization, Model, factor_names, one_of
+from .base import Model, factor_names, one_of
+from .online import Online
 from .reading import Source, encode_labels
 from .together import weight_of
 
@@ -51,7 +52,7 @@ class MarginalFisher(BaseEstimator):
         return marginal_fisher_graphs(X, y, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
 
 
-class NGE(Factorization):
+class NGE(Online):
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
     Minimises, for columns 1..q of V on the intrinsic graph and the others on the penalty graph (paper 002, Eq. 9),
@@ -87,6 +88,16 @@ class NGE(Factorization):
     sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
 keep_embeddings
         As for `NTF`.
+    batch_size : int or None
+        None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples as `NMF`
+        does, with the graphs over all samples: a batch sees what it is linked to, so that the objective above never
+        rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs achieve less than iterations
+        over all samples, because what is linked across batches is not solved together.
+    forgetting : float
+        For `partial_fit`, as for `NMF`. That builds the graphs inside each batch and so minimises the sum of the
+        batches' own objectives: hand in several samples of each class at once, and choose
+        `MarginalFisher(n_pairs=...)` in proportion to the batch. The first batch with labels settles
+        `n_discriminative=None`.
 
     Attributes
     ----------
@@ -138,6 +149,8 @@ keep_embeddings
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
         keep_embeddings: bool = False,
+        batch_size: int | None = None,
+        forgetting: float = 2.0,
     ) -> None:
         self.n_components = n_components
         self.n_discriminative = n_discriminative
@@ -160,6 +173,8 @@ keep_embeddings
         self.callback = callback
         self.verbose = verbose
         self.keep_embeddings = keep_embeddings
+        self.batch_size = batch_size
+        self.forgetting = forgetting
 
     def _prepare(self, source: Source, y: Any) -> None:
         self.graph_, _ = self._graphs(source, y)
@@ -168,11 +183,38 @@ keep_embeddings
         return self._discriminative(len(self.classes_))
 
     def _model(self, source: Source, y: Any) -> Model:
-        names = factor_names(source.data)
         self.n_discriminative_ = self._discriminative(len(self.classes_))
-        first = np.arange(self.n_components) < self.n_discriminative_
+        return self._embedding_model(source)
+
+    def _batch_model(self, source: Source, y: Any) -> Model:
+        """Graphs inside the batch; the roles of the columns are settled by the first batch that has labels."""
+        if not isinstance(self.graph, str | BaseEstimator):
+            raise ValueError(
+                "partial_fit builds the graphs of every batch; graph=(intrinsic, penalty) over all samples cannot be "
+                "cut to a batch. Use graph='marginal_fisher' or MarginalFisher(...), or fit with batch_size"
+            )
+        known, q = getattr(self, "classes_", np.array([])), getattr(self, "n_discriminative_", None)
+        self.graph_, n_classes = self._graphs(source, y)
+        self.n_discriminative_ = q if len(known) else self._discriminative(n_classes)
+        if len(known):
+            self.classes_ = np.union1d(known, self.classes_) if len(self.classes_) else known
+        return self._embedding_model(source)
+
+    def _codes(self, y: Any, n_samples: int) -> np.ndarray | None:
+        return None if y is None else encode_labels(y, n_samples)[0]
+
+    def _past_graphs(self, source: Source) -> list[Graph]:
+        return self._penalties(source, factor_names(source.data), self._first)
+
+    @property
+    def _first(self) -> np.ndarray:
+        """Which columns are discriminative."""
+        return np.arange(self.n_components) < self.n_discriminative_
+
+    def _embedding_model(self, source: Source) -> Model:
+        names = factor_names(source.data)
         basis, embedding = self._rules()
-        terms = [Fit(source.data, names), *self._penalties(source, names, first)]
+        terms = [Fit(source.data, names), *self._penalties(source, names, self._first)]
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
     def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:

@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 from ..core import Rule, hals, multiplicative, projected
-from .base import Factorization, Model, beta_of, factor_names, fit_term, one_of
+from .base import Model, beta_of, factor_names, fit_term, one_of
+from .online import Online
 from .reading import Source
 
 
-class NMF(Factorization):
+class NMF(Online):
     """Nonnegative matrix factorization: `X (n x m) ~ V U'` with V (n x k) and U (m x k) nonnegative.
 
     Minimises `||X - V U'||^2` (Lee and Seung 2001), the generalised Kullback-Leibler divergence, or any beta-divergence
@@ -55,6 +56,18 @@ class NMF(Factorization):
         1 prints a line every 10 iterations, 2 also records every iteration.
     keep_embeddings : bool
         Whether `restarts_` also holds the sample factor of every restart, often the largest of all results.
+    batch_size : int or None
+        None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples, and
+        `max_iter` counts epochs. A visit solves the coefficients of the batch, then improves the bases on sums over all
+        samples, each as last visited: the objective of all samples never rises after the first epoch. It stops when an
+        epoch lowered that objective by no more than tol / 10 of its start value (an epoch stands for an iteration). A
+        closing pass solves V again, and `loss_` is the objective of what is published. Keeps one number for each
+        batch, feature and component: take batches of several times k samples. For the losses "frobenius" and
+        "kullback-leibler". Callbacks find the sums beside the factors.
+    forgetting : float
+        For `partial_fit` only: sums over the samples before a batch are multiplied by (n_before / n_after) **
+        forgetting. 0 forgets nothing; the default lets early batches fade, whose coefficients knew poor bases (Mairal
+        et al. 2010).
 
     Attributes
     ----------
@@ -103,6 +116,8 @@ class NMF(Factorization):
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
         keep_embeddings: bool = False,
+        batch_size: int | None = None,
+        forgetting: float = 2.0,
     ) -> None:
         self.n_components = n_components
         self.loss = loss
@@ -118,6 +133,8 @@ class NMF(Factorization):
         self.callback = callback
         self.verbose = verbose
         self.keep_embeddings = keep_embeddings
+        self.batch_size = batch_size
+        self.forgetting = forgetting
 
     def _batch_key(self) -> Hashable:
         return rule_key(self.solver, beta_of(self.loss), self.n_components)

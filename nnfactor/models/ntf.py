@@ -23,6 +23,8 @@ class NTF(NMF):
     loss, solver, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
 keep_embeddings
         As for `NMF`; `init` arrays are (V, U1, U2, ...).
+    batch_size, forgetting
+        As for `NMF`; tensors with the Frobenius loss only.
 
     Attributes
     ----------
@@ -65,6 +67,8 @@ keep_embeddings
         callback: Callable[..., Any] | None = None,
         verbose: int = 0,
         keep_embeddings: bool = False,
+        batch_size: int | None = None,
+        forgetting: float = 2.0,
     ) -> None:
         super().__init__(
             n_components,
@@ -81,5 +85,7 @@ keep_embeddings
             callback=callback,
             verbose=verbose,
             keep_embeddings=keep_embeddings,
+            batch_size=batch_size,
+            forgetting=forgetting,
         )
         self.sample_shape = sample_shape

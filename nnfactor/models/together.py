@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Run, init, run
+from ..core import Run, init
 from ..core.room import batch_bytes, fitting, work
 from ..core.solve import exact
 from .reading import Source
@@ -54,8 +54,10 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[A
 
 
 def family_key(estimator: Factorization) -> Hashable:
-    """What a family agrees in. A callback is told of one estimator, so whoever has one is a family."""
-    if estimator.callback is not None:
+    """What a family agrees in. Whoever has a callback, which is told of one estimator, or mini-batches, which are
+    drawn by one, is a family.
+    """
+    if estimator.callback is not None or getattr(estimator, "batch_size", None) is not None:
         return id(estimator)
     may_differ = {*FREE, *estimator._batched}
     return tuple(
@@ -124,7 +126,7 @@ class _Batch:
         for a in range(0, len(problems), size):
             some = problems[a : a + size]
             with _explained(len(some), each):
-                result = self._run(model, some)
+                result = self.members[0]._run(self.source, model, self._state(model, some), self.y)
             for estimator, part in _by_estimator(result, some):
                 parts.setdefault(id(estimator), []).append(part)
                 if sum(len(p.objective) for p in parts[id(estimator)]) == estimator.n_init:
@@ -154,20 +156,6 @@ class _Batch:
             model = whole._model(self.source, self.y)
         _share(whole, before, [e for e in self.members if e is not whole])
         return model
-
-    def _run(self, model: Model, problems: list[Problem]) -> Run:
-        first = self.members[0]
-        return run(
-            model.terms,
-            model.rules,
-            self._state(model, problems),
-            max_iter=first.max_iter,
-            tol=first.tol,
-            callback=first.callback,
-            verbose=first.verbose,
-            name=type(first).__name__,
-            **{f.name: getattr(model, f.name) for f in fields(model) if f.name not in ("terms", "rules", "names")},
-        )
 
     def _state(self, model: Model, problems: list[Problem]) -> dict[str, Tensor]:
         """Starts and varying hyper-parameters: of one problem as they are, of several as a batch."""

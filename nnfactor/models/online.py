@@ -1,0 +1,249 @@
+"""Mini-batches for factorizations: `batch_size` in `fit`, and `partial_fit` for streams."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, Self
+
+import numpy as np
+import torch
+from sklearn.utils import check_random_state
+from sklearn.utils.metaestimators import available_if
+from torch import Tensor
+
+from ..core import Run
+from ..core.data import Data, Dense
+from ..core.online import Epochs, Moments, Ratios, batches_of, coefficients, energies, fresh, improved, moved, zero_sums
+from ..core.ops import component_major, gram, khatri_rao
+from ..core.solve import exact
+from ..core.terms import Fit, Graph, objective
+from .base import Factorization, Model, beta_of, factor_names, given_array, one_of
+from .reading import Source
+
+ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
+
+
+def _takes_batches(estimator: Any) -> bool:
+    """Whether mini-batches are part of the estimator's surface."""
+    return "batch_size" in estimator.get_params(deep=False)
+
+
+class Online(Factorization):
+    """What `NMF` and `NGE` share about mini-batches. The mathematics is in `core.online`."""
+
+    batch_size: int | None
+    forgetting: float
+
+    @available_if(_takes_batches)
+    def partial_fit(self, X: Any, y: Any = None) -> Self:
+        """Learn from one batch of a stream, then forget the batch.
+
+        Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
+        X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011). Memory: the batch, and one
+        number for each feature and component. Batches may differ in size; a batch of one sample is one.
+
+        Parameters
+        ----------
+        X : (n_samples, n_features), or a batch of tensors, as in `fit`
+            Any number of rows. The first batch draws the bases: `init` "auto" and "random" at random with the batch's
+            mean, "nndsvda" from the batch; arrays (V, U1, ...) give their bases and V is ignored.
+        y : (n_samples,), optional
+            Labels, where the model uses them.
+
+        Returns
+        -------
+        self, with `factors_`, `components_`, `n_steps_` (batches), `n_samples_seen_`, `moments_` (the sums), and in
+        `embedding_` the coefficients of this batch. What describes a whole run (`loss_`, `history_`, ...) is removed.
+
+        Raises
+        ------
+        ValueError
+            Another number of features than before, bad data, or a model without mini-batches. Nothing is learned then.
+
+        Notes
+        -----
+        Steps follow the order of the batches; another order gives other bases. After `fit` it goes on from the fitted
+        factors, which then stand for the data they were learned from. The unit of the sums is fixed by the first
+        nonzero batch: later batches may be of any size that its dtype holds in that unit.
+        """
+        self._check_parameters()
+        self._check_stream()
+        with _unless_it_fails(self):
+            self._absorb(X, y)
+        return self
+
+    def _codes(self, y: Any, n_samples: int) -> np.ndarray | None:
+        """Classes whose samples come together in batches; None: no classes."""
+        return None
+
+    def _batch_model(self, source: Source, y: Any) -> Model:
+        """The model of one batch of a stream."""
+        return self._model(source, y)
+
+    def _past_graphs(self, source: Source) -> list[Graph]:
+        """The graphs that `fit` used, to go on from them."""
+        return []
+
+    def _run(self, source: Source, model: Model, start: dict[str, Tensor], y: Any) -> Run:
+        if self.batch_size is None:
+            return super()._run(source, model, start, y)
+        self._check_model(source.data)
+        n, beta = source.data.shape[0], beta_of(getattr(self, "loss", "frobenius"))
+        links = [term.links for term in model.terms if isinstance(term, Graph)]
+        batches = batches_of(n, int(self.batch_size), self._seeds[0], links, self._codes(y, n))
+        epochs = Epochs(model.terms, model.rules, batches, self._seeds[0], self._times(beta))
+        terms = [epochs.term] if beta == 2 else model.terms
+        state = epochs.begin(start)
+        begun = state.pop("factors")
+        result = self._loop(terms, model.rules, begun, sweep=epochs, extra=state, every=1, tol=self.tol / 10)
+        result.factors = epochs.settle(result.factors)
+        result.objective = objective(model.terms, result.factors).reshape(-1).cpu().numpy()
+        self.n_steps_, self.n_samples_seen_ = int(result.n_iter[result.best]) * len(batches), n
+        return result
+
+    def _absorb(self, X: Any, y: Any) -> None:
+        begins = not hasattr(self, "factors_")
+        source = self._in_unit(self._read(X, reset=begins))
+        self._check_model(source.data)
+        with exact(source.data.device):
+            bases, sums = self._beginning(source) if begins else self._so_far(source)
+            seen = 0 if begins else self.n_samples_seen_
+            model = self._batch_model(source, y)
+            keep = (seen / (seen + source.data.shape[0])) ** self.forgetting
+            factors = self._step(model, _as_rows(source.data), bases, {key: keep * sums[key] for key in sums})
+            self._publish_step(source, factors, model.names, seen)
+
+    def _step(self, model: Model, data: Data, bases: dict[str, Tensor], sums: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Coefficients of new samples, their share of the sums, then the bases."""
+        fit, graphs, modes = replace(model.terms[0], data=data), model.terms[1:], model.names[1:]
+        term, beta = (Moments(modes), 2) if isinstance(fit, Fit) else (Ratios(modes), 1)
+        factors = {**bases, "V": fresh(data, bases, modes)}
+        factors["V"] = coefficients([fit, *graphs], factors, model.rules["V"], self._times(beta))
+        share = term.of(data, factors)
+        if graphs:
+            share["energy"] = energies([replace(g, gauge=()) for g in graphs], factors["V"])
+        return improved(term, model.rules, {**factors, **moved(sums, share)})
+
+    def _publish_step(self, source: Source, factors: dict[str, Tensor], names: tuple[str, ...], seen: int) -> None:
+        """Everything at once, when nothing can fail any more; the sums follow the bases' normalisation."""
+        bases = [factors[m] for m in names[1:]]
+        if not all(bool(torch.isfinite(F).all()) for F in (*bases, factors["pull"])):
+            raise FloatingPointError(
+                f"{type(self).__name__}.partial_fit: factors became NaN or infinite; nothing was learned. The batch is "
+                "out of range in the unit that the first batch fixed: rescale the data, or use float64"
+            )
+        unit, *bases = self._published([torch.ones_like(factors["V"][:1]), *bases])
+        for name in ABOUT_A_RUN:
+            vars(self).pop(name, None)
+        self._given_shape = source.shape[1:]
+        if self._tensors:
+            self.sample_shape_ = tuple(source.data.shape[1:])
+        self.factors_ = [source.give(F) for F in bases]
+        if len(bases) == 1:
+            self.components_ = source.give(bases[0].mT)
+        self.embedding_ = source.give(factors["V"] * unit * source.scale)
+        by = {"gram": unit.mT.double() * unit, "energy": unit.double().square()}
+        sums = {key: factors[key] * by.get(key, unit) for key in ("gram", "pull", "energy", "push") if key in factors}
+        self.moments_ = {key: source.give(value) for key, value in sums.items()} | {"scale": source.scale}
+        n = len(self.embedding_)
+        self.n_steps_, self.n_samples_seen_ = getattr(self, "n_steps_", 0) + 1, seen + n
+
+    def _in_unit(self, source: Source) -> Source:
+        """The batch in the unit of the sums, unless they are still zero."""
+        known = getattr(self, "moments_", None)
+        if known is None or not bool((known["pull"] > 0).any()) or known["scale"] == source.scale:
+            return source
+        return replace(source, data=source.data.scaled(source.scale / known["scale"]), scale=known["scale"])
+
+    def _so_far(self, source: Source) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """Bases and sums to go on from; after `fit`, sums of the model itself, for which its bases are stationary."""
+        data, names = source.data, factor_names(source.data)
+        there = lambda F, dtype: component_major(torch.as_tensor(F).to(data.device, dtype))
+        bases = {m: there(F, data.dtype) for m, F in zip(names[1:], self.factors_, strict=True)}
+        if hasattr(self, "moments_"):
+            kept = {key: F for key, F in self.moments_.items() if key != "scale"}
+            return bases, {key: there(F, torch.float64) for key, F in kept.items()}
+        V = there(self.embedding_, torch.float64) / source.scale
+        wide = khatri_rao([F.double() for F in bases.values()])
+        self.n_samples_seen_, self.n_steps_ = len(V), getattr(self, "n_steps_", 0)
+        if beta_of(getattr(self, "loss", "frobenius")) == 1:
+            push = V.sum(-2, keepdim=True)
+            return bases, {"pull": wide * push, "push": push}
+        energy = energies([replace(g, gauge=()) for g in self._past_graphs(source)], V)
+        pull = component_major(wide @ gram(V) + wide * energy)
+        return bases, {"gram": gram(V), "pull": pull, "energy": energy}
+
+    def _beginning(self, source: Source) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The bases that a stream starts from, and empty sums."""
+        names = factor_names(source.data)
+        bases = dict(zip(names[1:], self._first_bases(source), strict=True))
+        term = Ratios(names[1:]) if beta_of(getattr(self, "loss", "frobenius")) == 1 else Moments(names[1:])
+        return bases, zero_sums(term, bases)
+
+    def _first_bases(self, source: Source) -> list[Tensor]:
+        data, shapes = source.data, list(self._shapes(source).items())
+        if not isinstance(self.init, str):
+            wanted = ", ".join(f"{n} {s}" for n, s in shapes[1:])
+            if not hasattr(self.init, "__len__") or len(self.init) != len(shapes):
+                raise ValueError(
+                    f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here"
+                )
+            pairs = zip(shapes[1:], list(self.init)[1:], strict=True)
+            return [component_major(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
+        one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        if data.largest() == 0:  # its mean says nothing about the stream
+            data = Dense(torch.ones(1, *data.shape[1:], dtype=data.dtype, device=data.device))
+        return self._drawn(data, seed, self.init == "nndsvda")[1:]
+
+    def _times(self, beta: float) -> int:
+        """How often the rule of V is applied to samples never seen: a coordinate rule settles sooner."""
+        return 10 if beta != 2 else 30 if self.solver in ("multiplicative", "mu") else 7
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        size, forgetting = getattr(self, "batch_size", None), getattr(self, "forgetting", 0.0)
+        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool) and size >= 1
+        if size is not None and not whole:
+            raise ValueError(f"batch_size must be None (all samples at once) or a whole number >= 1, got {size!r}")
+        if not isinstance(forgetting, numbers.Real) or not 0 <= forgetting < np.inf:
+            raise ValueError(f"forgetting must be a finite number >= 0 (0: nothing is forgotten), got {forgetting!r}")
+
+    def _check_model(self, data: Data) -> None:
+        """Refuse what has no sums that stand for samples."""
+        beta = beta_of(getattr(self, "loss", "frobenius"))
+        if beta not in (1, 2) or (beta == 1 and data.order > 2):
+            raise ValueError(
+                f"loss={self.loss!r} with data of {data.order} dimensions has no mini-batches; they work for "
+                "loss='frobenius' with data of any order and for loss='kullback-leibler' with matrices. Use "
+                "batch_size=None"
+            )
+        if getattr(self, "basis_rule", "exact") != "exact":
+            raise ValueError("basis_rule='paper' has no mini-batches; use basis_rule='exact', or batch_size=None")
+
+    def _check_stream(self) -> None:
+        if self.n_init != 1:
+            raise ValueError(
+                f"partial_fit runs one start, got n_init={self.n_init}; use n_init=1 and an estimator per start, or "
+                "fit with batch_size, which takes restarts"
+            )
+
+
+@contextmanager
+def _unless_it_fails(estimator: Any) -> Iterator[None]:
+    """A step that fails leaves the estimator as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
+
+
+def _as_rows(data: Data) -> Data:
+    """The data as a matrix with one row per sample underneath."""
+    return data if data.order == 2 else Dense(data.X, cut=1)
