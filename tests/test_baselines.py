@@ -1,7 +1,5 @@
 """LNMF, graph-regularised and constrained NMF against plain NumPy written from equations.md section 1."""
 
-import pickle
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -321,98 +319,6 @@ def test_constrained_nmf_is_monotone(solver):
         history = model.history_["objective"]
         assert (np.diff(history) <= 1e-10 * history[0]).all()
         close(model.embedding_, ties(y) @ model.Z_)
-
-
-# All of them
-
-MAKE = {
-    "LNMF": lambda **kw: LNMF(K, **kw),
-    "GraphNMF": lambda **kw: GraphNMF(K, **kw),
-    "GraphNMF, auto": lambda **kw: GraphNMF(K, scale_free=True, solver="auto", **kw),
-    "ConstrainedNMF": lambda **kw: ConstrainedNMF(K, **kw),
-}
-
-
-@pytest.mark.parametrize("key", MAKE)
-def test_sparse_data_equal_dense_ones(key):
-    X = data(n=30, m=12)
-    X[X < 0.3] = 0
-    y = np.where(np.arange(30) % 3, -1, np.arange(30) % 4)
-    fits = [
-        MAKE[key](init="random", max_iter=20, tol=0, random_state=0).fit(Z, y)
-        for Z in (X, sp.csr_array(X), sp.coo_matrix(X))
-    ]
-    for model in fits[1:]:
-        close(model.embedding_, fits[0].embedding_, 1e-7)
-        np.testing.assert_allclose(model.loss_, fits[0].loss_, rtol=1e-7)
-        close(model.transform(sp.csc_array(X)), fits[0].transform(X), 1e-6)
-
-
-@quiet
-@pytest.mark.parametrize(
-    "X", [np.zeros((6, 3)), np.ones((6, 3)), np.ones((1, 1)), np.eye(6)], ids=["zero", "equal", "one", "eye"]
-)
-@pytest.mark.parametrize("key", MAKE)
-def test_degenerate_data(key, X):
-    y = np.array([0, 0, 1, -1, 2, 2])[: len(X)]
-    for k in (1, 7):
-        model = MAKE[key](random_state=0).set_params(n_components=k, max_iter=30).fit(X, y)
-        assert np.isfinite(model.loss_) and model.loss_ >= 0 and np.isfinite(model.transform(X)).all()
-        assert np.isfinite(model.embedding_).all() and (model.embedding_ >= 0).all()
-        assert X.any() or not (model.embedding_ @ model.components_).any()
-
-
-@pytest.mark.parametrize("scale", [1e-30, 1e30, 1e-200, 1e200])
-@pytest.mark.parametrize("make", [ConstrainedNMF, lambda k, **kw: GraphNMF(k, scale_free=True, **kw)])
-def test_scales(make, scale):
-    X = data()
-    base, far = (make(K, init="random", max_iter=30, tol=0, random_state=0).fit(Z, Y) for Z in (X, X * scale))
-    close(far.embedding_ @ far.components_ / scale, base.embedding_ @ base.components_, 1e-8)
-    if 1e-100 < scale < 1e100:
-        np.testing.assert_allclose(far.loss_ / scale**2, base.loss_)
-
-
-@pytest.mark.parametrize("key", MAKE)
-def test_float32_pickle_and_tensors(key):
-    X = data()
-    base, small, torched = (
-        MAKE[key](init=start() if key != "ConstrainedNMF" else start(n=7), max_iter=30, tol=0).fit(Z, Y)
-        for Z in (X, X.astype(np.float32), torch.from_numpy(X))
-    )
-    assert (
-        small.embedding_.dtype == small.factors_[0].dtype == small.transform(X.astype(np.float32)).dtype == np.float32
-    )
-    close(small.embedding_, base.embedding_, 1e-4)
-    np.testing.assert_allclose(small.loss_, base.loss_, rtol=1e-4)
-    assert isinstance(torched.embedding_, torch.Tensor)
-    close(torched.embedding_.numpy(), base.embedding_)
-    close(pickle.loads(pickle.dumps(base)).transform(X), base.transform(X))
-    close(base.inverse_transform(base.embedding_), base.embedding_ @ base.components_)
-    close(base.fit_transform(X, Y), base.transform(X))
-
-
-class Drawn(np.random.RandomState):
-    """A random state that always draws one seed."""
-
-    def __init__(self, seed):
-        super().__init__(0)
-        self.seed_drawn = seed
-
-    def randint(self, *args, size=None, **kwargs):
-        return np.full(size, self.seed_drawn)
-
-
-@quiet
-@pytest.mark.parametrize("key", MAKE)
-def test_restarts_are_the_separate_runs(key):
-    X = data()
-    settings = {"init": "random", "max_iter": 200, "tol": 0 if key == "LNMF" else 1e-4}
-    batch = MAKE[key](n_init=4, random_state=0, **settings).fit(X, Y)
-    for i, seed in enumerate(batch.fit_info_["seeds"]):
-        alone = MAKE[key](random_state=Drawn(seed), **settings).fit(X, Y)
-        np.testing.assert_allclose(batch.restarts_["loss"][i], alone.loss_, rtol=1e-7)
-        assert batch.restarts_["n_iter"][i] == alone.n_iter_
-    np.testing.assert_allclose(batch.loss_, batch.restarts_["loss"].min(), rtol=1e-7)
 
 
 @pytest.mark.parametrize(

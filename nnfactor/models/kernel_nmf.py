@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core import Dense, Fit, Run, multiplicative
+from ..core.data import Data
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import gram
 from ..core.polynomial import PolynomialFit, PrintedPolynomialFit
@@ -155,9 +156,11 @@ class KernelNMF(_InFeatureSpace):
     def _target(self, source: Source) -> Source:
         """R in place of the data; what its decomposition says is kept for `_publish`."""
         kernel = fix_kernel(self.kernel, self._samples(source, keep=True), sigma=self.sigma, degree=self.degree)
-        if kernel.root_unit > torch.finfo(source.data.dtype).max:
+        held = torch.finfo(source.data.dtype)
+        if not held.tiny <= kernel.root_unit <= held.max:
+            size = "large" if kernel.root_unit > 1 else "small"
             raise ValueError(
-                f"X is too large for degree={self.degree} in {source.data.dtype}; rescale X or use float64"
+                f"X is too {size} for degree={self.degree} in {source.data.dtype}; rescale X or use float64"
             )
         K, eps = kernel.gram()
         S, values, E = root(K.to(source.data.device), eps, "kernel")
@@ -312,6 +315,12 @@ class PolynomialNMF(_InFeatureSpace):
     def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
         (n, m), k = source.data.shape, int(self.n_components)
         return {"V": (n, k), "W": (m, k)}
+
+    def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
+        """W in units of the data and V without: the start's objective, which `tol` is relative to, then scales too."""
+        V, W = super()._drawn(data, seed, svd)
+        root = float(data.mean()) ** 0.5 or 1.0
+        return [V / root, W * root]
 
     def _rescaled(self, factors: list[Tensor], scale: float) -> list[Tensor]:
         return [factors[0], factors[1] * scale]

@@ -31,8 +31,8 @@ class SemiNMF(Factorization):
     n_components : int
         Rank k; may exceed both dimensions.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
-        For V. "auto": HALS with 3 sweeps (5 from 40 components on) for one product with the data, as in `NMF`; "hals" is
-        one sweep. Zero samples get zero rows at once. "multiplicative" (= "mu") is the printed rule
+        For V. "auto": HALS with 3 sweeps (5 from 40 components on) for one product with the data, as in `NMF`; "hals"
+        is one sweep. Zero samples get zero rows at once. "multiplicative" (= "mu") is the printed rule
         `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`: entries that belong at 0 only creep there, those of a zero
         sample for hundreds of iterations (the ratio tends to 1 where (U'U)- is not small), and zeros are absorbing.
     exponent : float in (0, 1]
@@ -40,8 +40,8 @@ class SemiNMF(Factorization):
         (equations.md section 0), and 1 takes longer steps. The other solvers have none.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random. Arrays are copied and
-        used as given; V >= 0 (the multiplicative rule keeps its zeros), U of any sign. U is solved first, so that only the objective at
-        iteration 0 feels its start.
+        used as given; V >= 0 (the multiplicative rule keeps its zeros), U of any sign. U is solved first, so that only
+        the objective at iteration 0 feels its start.
     n_init : int
         Restarts, run as one batch with a stop each; run 0 starts from `init`, the others at random; the best is kept,
         all are in `restarts_`.
