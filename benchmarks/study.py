@@ -225,7 +225,7 @@ def _as_completed(pool: ProcessPoolExecutor, futures: Sequence[Future[list[Row]]
                 yield future.result()
             else:
                 failure = failure or future.exception()
-                pool.shutdown(wait=False, cancel_futures=True)
+                left = {f for f in left if not f.cancel()}
     if failure is not None:
         raise failure
 
