@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from srlsc_reference import data, program, unit
 
 from nnfactor.core import l1
+from nnfactor.core.atoms import SparseAtoms, unit_rows
 from nnfactor.core.l1 import l1_code, l1_codes
 
 
@@ -161,3 +163,29 @@ def test_codes_of_any_shape_are_certified(n, m, power, seed, zeros):
     found = l1_codes(torch.from_numpy(X * 10.0**power), tol=1e-5)
     assert float(found.gap.max()) <= 1e-5
     certify(unit(X), unit(X), found, skip=True)
+
+
+@pytest.mark.parametrize("chunk", [1 << 23, 20_000])
+def test_sparse_samples_have_the_codes_of_dense_ones(monkeypatch, chunk):
+    monkeypatch.setattr(l1, "CHUNK", chunk)  # one chunk of samples, or several
+    X = sp.random(270, 400, density=0.02, format="lil", random_state=0)
+    X[3], X[7] = X[5], 0
+    X = sp.csr_array(X)
+    largest = []
+    some = SparseAtoms.some
+    keep = lambda *given: largest.append(some(*given)) or largest[-1]
+    monkeypatch.setattr(SparseAtoms, "some", keep)
+    sparse, dense = l1_codes(X, tol=1e-5), l1_codes(torch.from_numpy(X.toarray()), tol=1e-5)
+    assert (sparse.gap <= 1e-5).all() and not sparse.codes.diagonal().any() and not sparse.codes[7].any()
+    np.testing.assert_allclose(sparse.values, dense.values, rtol=2e-5)
+    assert largest and max(D.shape[-1] for D, _ in largest) < 400  # atoms are dense on the features in use only
+    D = unit_rows(X).toarray()
+    values = sparse.codes.abs().sum(1).numpy() + np.abs(D - sparse.codes.numpy() @ D).sum(1)
+    np.testing.assert_allclose(values, sparse.values, rtol=1e-9)
+    new, dictionary = X[:20] + X[20:40], X[40:]
+    dense = lambda S: torch.from_numpy(S.toarray())
+    plain = l1_code(dense(dictionary), dense(new), tol=1e-6).values
+    for pair in ((dictionary, new), (dense(dictionary), new), (dictionary, dense(new))):
+        np.testing.assert_allclose(l1_code(*pair, tol=1e-6).values, plain, rtol=2e-6)
+    with pytest.raises(ValueError, match="X has 1 NaN or infinite"):
+        l1_codes(sp.csr_array([[np.nan, 0.0]]))

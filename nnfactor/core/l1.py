@@ -17,12 +17,15 @@ optimum from both sides, however it was found. Three steps, each over all sample
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
+
+from .atoms import CHUNK, Atoms, SparseAtoms, atoms_of, unit_chunks
 
 SMALL = 256  # atoms; below, ADMM does not pay
 BUDGET = 1 << 21  # float64 numbers of one batch of systems (16 MB), on the CPU; more leaves the caches
@@ -54,13 +57,14 @@ class Codes:
         return _gap(self.values, self.bounds)
 
 
-def l1_codes(X: Tensor, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
+def l1_codes(X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
     """Code of every sample over all others (paper 003, Eq. 7).
 
     Parameters
     ----------
-    X : Tensor (N, m)
-        Samples, any sign and scale, finite; brought to unit length here.
+    X : Tensor or scipy sparse matrix (N, m)
+        Samples, any sign and scale, finite; brought to unit length here. Sparse ones stay sparse (worked on in the
+        host): a chunk of samples is dense at a time, and the atoms of one batch on the features in use.
     tol : float, optional
         Relative duality gap at which a code is done. Default: 1e-6 up to `SMALL` atoms, where it costs little, else
         1e-4; the accuracy of S-RLSC is the same from 1e-1 on.
@@ -88,11 +92,10 @@ def l1_codes(X: Tensor, *, tol: float | None = None, max_rounds: int = 6, sweeps
     True
     """
     _check(tol, max_rounds, sweeps, X=X)
-    D = unit_rows(X)
-    return _solve(D, D, torch.arange(len(D), device=D.device), X.dtype, tol, max_rounds, sweeps)
+    return _solve(atoms_of(X), X, True, tol, max_rounds, sweeps)
 
 
-def l1_code(D: Tensor, X: Tensor, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
+def l1_code(D: Any, X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
     """Codes of samples X (n, m) over a dictionary D (N, m), both brought to unit length; otherwise as `l1_codes`.
 
     Raises
@@ -108,22 +111,14 @@ def l1_code(D: Tensor, X: Tensor, *, tol: float | None = None, max_rounds: int =
     _check(tol, max_rounds, sweeps, D=D, X=X)
     if D.shape[1] != X.shape[1]:
         raise ValueError(f"D has {D.shape[1]} features and X has {X.shape[1]}; both must have the same")
-    return _solve(unit_rows(D), unit_rows(X), None, X.dtype, tol, max_rounds, sweeps)
+    return _solve(atoms_of(D), X, False, tol, max_rounds, sweeps)
 
 
-def unit_rows(X: Tensor) -> Tensor:
-    """Rows of X in float64 at length one, safe from overflow and underflow; a zero row stays zero."""
-    peak = X.abs().amax(1, keepdim=True).double() if X.shape[1] else X.new_zeros(len(X), 1).double()
-    Z = X.double() / torch.where(peak > 0, peak, 1)
-    norm = Z.square().sum(1, keepdim=True).sqrt()
-    return Z / torch.where(norm > 0, norm, 1)
-
-
-def _check(tol: float | None, max_rounds: int, sweeps: int, **matrices: Tensor) -> None:
+def _check(tol: float | None, max_rounds: int, sweeps: int, **matrices: Any) -> None:
     for name, M in matrices.items():
-        if M.dim() != 2:
+        if M.ndim != 2:
             raise ValueError(f"{name} has shape {tuple(M.shape)}; it must be a matrix, one sample a row")
-        bad = int((~torch.isfinite(M)).sum())
+        bad = int((~np.isfinite(M.data)).sum() if sp.issparse(M) else (~torch.isfinite(M)).sum())
         if bad:
             raise ValueError(f"{name} has {bad} NaN or infinite entries; fill or drop them first")
     for name, value in (("tol", tol), ("max_rounds", max_rounds), ("sweeps", sweeps)):
@@ -138,7 +133,7 @@ def _gap(values: Tensor, bounds: Tensor) -> Tensor:
 class _Best:
     """The best code and bound of every sample so far, and the latest dual point, which says where to look next."""
 
-    def __init__(self, D: Tensor, x: Tensor, own: Tensor | None) -> None:
+    def __init__(self, D: Atoms, x: Tensor, own: Tensor | None) -> None:
         self.D, self.x, self.own = D, x, own
         n = len(x)
         self.a = x.new_zeros(n, len(D))
@@ -154,7 +149,7 @@ class _Best:
 
     def correlations(self, y: Tensor, rows: Tensor) -> Tensor:
         """D y without a sample's own atom, (len(rows), N)."""
-        c = y @ self.D.mT
+        c = self.D.against(y)
         if self.own is not None:
             c.scatter_(1, self.own[rows, None], 0)
         return c
@@ -163,7 +158,7 @@ class _Best:
         """Take a code where it is better, and a bound where it is higher; both are proved here and nowhere else."""
         x, y = self.x[rows], y.nan_to_num(0.0).clamp(-1, 1)
         bound = (x * y).sum(1) / self.correlations(y, rows).abs().amax(1).clamp(min=1)
-        value = a.abs().sum(1) + (x - a @ self.D).abs().sum(1)
+        value = a.abs().sum(1) + (x - self.D.combine(a)).abs().sum(1)
         better = value < self.value[rows]
         self.a[rows] = torch.where(better[:, None], a, self.a[rows])
         self.value[rows] = torch.where(better, value, self.value[rows])
@@ -174,26 +169,37 @@ class _Best:
         return _gap(self.value, self.bound)
 
 
-def _solve(
-    D: Tensor, x: Tensor, own: Tensor | None, dtype: torch.dtype, tol: float | None, max_rounds: int, sweeps: int
-) -> Codes:
+def _solve(D: Atoms, X: Any, among: bool, tol: float | None, max_rounds: int, sweeps: int) -> Codes:
+    """Codes of the rows of X; `among`: they are the atoms themselves, and none is in its own code."""
     tol = (1e-6 if len(D) <= SMALL else 1e-4) if tol is None else tol
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
-        best = _Best(D, x, own)
-        if len(D) > SMALL and sweeps > 0:
-            _admm(best, tol, sweeps)
-        for turn in range(max_rounds if len(D) else 0):
-            todo = (best.gap() > tol).nonzero().squeeze(1)
-            if not len(todo):
-                break
-            _round(best, todo, 0.85 - 0.05 * turn if len(D) > SMALL else -1.0, tol)
-    return Codes(best.a.to(dtype) if dtype.is_floating_point else best.a, best.value, best.bound)
+    dtype = torch.from_numpy(X.data[:0]).dtype if sp.issparse(X) else X.dtype
+    found = []
+    dense = not (sp.issparse(X) or isinstance(D, SparseAtoms))
+    chunks = (
+        [(slice(0, len(D)), D.D)] if among and dense else unit_chunks(X, len(X) if dense else CHUNK // max(1, *D.shape))
+    )
+    with torch.no_grad(), torch.autocast(D.device.type, enabled=False):
+        for at, x in chunks:
+            own = torch.arange(at.start, at.stop, device=D.device) if among else None
+            found.append(_coded(_Best(D, x.to(D.device), own), tol, max_rounds, sweeps))
+    a, value, bound = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return Codes(a.to(dtype) if dtype.is_floating_point else a, value, bound)
+
+
+def _coded(best: _Best, tol: float, max_rounds: int, sweeps: int) -> tuple[Tensor, Tensor, Tensor]:
+    if len(best.D) > SMALL and sweeps > 0:
+        _admm(best, tol, sweeps)
+    for turn in range(max_rounds if len(best.D) else 0):
+        todo = (best.gap() > tol).nonzero().squeeze(1)
+        if not len(todo):
+            break
+        _round(best, todo, 0.85 - 0.05 * turn if len(best.D) > SMALL else -1.0, tol)
+    return best.a, best.value, best.bound
 
 
 def _admm(best: _Best, tol: float, sweeps: int) -> None:
     """Step 2 for all samples in batches; the constraint is projected onto exactly, the rest is soft thresholding."""
-    D = best.D.float()
-    inverse = _inverse(best.D)
+    D, inverse = best.D.single, best.D.inverse
     todo = (best.gap() > tol).nonzero().squeeze(1)
     for rows in todo.split(ROWS if D.device.type == "cpu" else 8 * ROWS):
         x = best.x[rows].float()
@@ -203,8 +209,8 @@ def _admm(best: _Best, tol: float, sweeps: int) -> None:
         nu = torch.zeros_like(x)
         for _ in range(sweeps):
             wa, we = a - ua, e - ue
-            nu = inverse(x - wa @ D - we)
-            ua += (nu @ D.mT).add_(wa).mul_(1.6).add_(a, alpha=-0.6)  # over-relaxed
+            nu = inverse(x - D.combine(wa) - we)
+            ua += D.against(nu).add_(wa).mul_(1.6).add_(a, alpha=-0.6)  # over-relaxed
             ue += (nu + we).mul_(1.6).add_(e, alpha=-0.6)
             ca, ce = ua.clamp(-t, t), ue.clamp(-t, t)
             if own is not None:
@@ -212,18 +218,6 @@ def _admm(best: _Best, tol: float, sweeps: int) -> None:
             a, e = ua - ca, ue - ce
             ua, ue = ca, ce
         best.offer(rows, a.double(), (nu / t).double())
-
-
-def _inverse(D: Tensor) -> Callable[[Tensor], Tensor]:
-    """The map from v to v (I + D'D)^-1 in float32, by the smaller of the two Gram matrices."""
-    N, m = D.shape
-    G = D.mT @ D if m <= N else D @ D.mT
-    G.diagonal().add_(1)
-    H = torch.cholesky_inverse(torch.linalg.cholesky_ex(G)[0]).float()
-    if m <= N:
-        return lambda v: v @ H
-    D32 = D.float()
-    return lambda v: v - ((v @ D32.mT) @ H) @ D32
 
 
 def _round(best: _Best, todo: Tensor, share: float, tol: float) -> None:
@@ -258,7 +252,10 @@ def _wanted(best: _Best, rows: Tensor, share: float) -> tuple[Tensor, Tensor]:
 def _improve(best: _Best, rows: Tensor, rank: Tensor, W: int, tol: float) -> None:
     """One batch on its W best-ranked atoms, from the best code; offered as it is and solved on its active set."""
     atoms = rank.topk(W, 1).indices
-    D, x, y = best.D[atoms], best.x[rows], best.y[rows]
+    D, features = best.D.some(atoms, best.x[rows])
+    narrow = lambda z: z if features is None else z[:, features]
+    whole = lambda y: y if features is None else y.new_zeros(len(y), best.x.shape[1]).index_copy_(1, features, y)
+    x, y = narrow(best.x[rows]), narrow(best.y[rows])
     top = (D @ y.unsqueeze(-1)).abs().amax((1, 2)).clamp(min=1)
     a, y = _interior(D, x, y * (0.97 / top)[:, None], best.a[rows].gather(1, atoms), tol / 2)
     limit, wide = _value(D, x, a) * (1 + tol / 4), x.new_zeros(len(x), len(best.D))
@@ -268,7 +265,7 @@ def _improve(best: _Best, rows: Tensor, rank: Tensor, W: int, tol: float) -> Non
         for sparser in (cut, sharp):
             finest = torch.where((_value(D, x, sparser) <= limit).unsqueeze(1), sparser, finest)
         for point in (dual, y):  # y last: it names the violated atoms better than a corner does
-            best.offer(rows, wide.scatter(1, atoms, finest), point)
+            best.offer(rows, wide.scatter(1, atoms, finest), whole(point))
         left = best.gap()[rows] > tol
         if tol >= 1e-5 or not bool(left.any()):
             break

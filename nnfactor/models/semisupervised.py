@@ -49,7 +49,7 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
-            Any sign and scale; never changed. (`SRLSC` and `SRC`: dense.)
+            Any sign and scale; never changed.
         y : array (n_samples,)
             Labels; never changed. Unlabelled: -1 and NaN among numbers; None, NaN, -1 and "-1" among strings and
             objects. A marker is never a class, so -1 cannot be one. A single class is allowed.

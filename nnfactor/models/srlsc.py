@@ -16,8 +16,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ..core import Dense
-from ..core.l1 import Codes, l1_code, l1_codes, unit_rows
+from ..core.atoms import CHUNK, Atoms, SparseAtoms, unit_rows
+from ..core.l1 import Codes, l1_code, l1_codes
 from .base import one_of
 from .reading import Source
 from .semisupervised import (
@@ -69,13 +69,7 @@ class _KernelLeastSquares(SemiSupervised):
         points = points_of(source)
         if not self.normalize:
             return points * (source.scale / self._unit)
-        if not sp.issparse(points):
-            return unit_rows(points)
-        peak = np.maximum.reduceat(np.r_[np.abs(points.data), 0], np.minimum(points.indptr[:-1], points.nnz))
-        peak = np.where(np.diff(points.indptr) > 0, peak, 0)
-        scaled = sp.diags_array(1 / np.where(peak > 0, peak, 1)) @ points
-        norm = np.sqrt(scaled.power(2).sum(axis=1))
-        return sp.csr_array(sp.diags_array(1 / np.where(norm > 0, norm, 1)) @ scaled)
+        return unit_rows(points)
 
     def _kernel(self, Z: Points, device: torch.device) -> Tensor:
         """exp(-||z - x||^2 / sigma^2) against the training samples, no factor 2."""
@@ -129,7 +123,8 @@ class SRLSC(_KernelLeastSquares):
     Notes
     -----
     A ConvergenceWarning says so if a code misses `tol`. Time is that of the codes (about 0.1 s each for 2000 samples of
-    1024 features on one core) plus O(n^3); memory O(n^2). Sparse X is refused (TypeError): codes need dense samples.
+    1024 features on one core) plus O(n^3); memory O(n^2). Sparse X stays sparse: in the host, a chunk of samples is
+    dense at a time (64 MB), and the atoms of one batch on the features in use.
 
     Examples
     --------
@@ -160,20 +155,13 @@ class SRLSC(_KernelLeastSquares):
         self.device = device
         self.dtype = dtype
 
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        _dense_only(self, source)
-        return super()._learn(source, codes, Y)
-
     def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
         found = l1_codes(points_of(source), tol=self.tol, max_rounds=self.max_rounds)
         _settled(self, found)
         self.codes_ = source.give(found.codes.to(source.data.dtype))
         self.code_gaps_ = source.give(found.gap)
-        residue = torch.eye(len(K), dtype=K.dtype, device=K.device) - found.codes
+        residue = torch.eye(len(K), dtype=K.dtype, device=K.device) - found.codes.to(K.device)
         return residue.mT @ (residue @ K)
-
-    def __sklearn_tags__(self) -> Any:
-        return _dense_tags(super().__sklearn_tags__())
 
 
 class LapRLSC(_KernelLeastSquares):
@@ -253,13 +241,13 @@ class SRC(SemiSupervised):
         1 - ||x - e - D_c'a_c|| / ||x - e||: what share of its code's part a class explains; one-hot for labelled
         samples, zeros where the code is zero.
     dictionary_ : (n_labelled, n_features)
-        The labelled samples at unit length.
+        The labelled samples at unit length; scipy CSR if X is sparse.
     n_features_in_, feature_names_in_, fit_info_
 
     Notes
     -----
     The paper's entries for SRC below chance come from an infeasible formulation; this one is always feasible. Sparse X
-    is refused (TypeError).
+    stays sparse, as in `SRLSC`.
 
     Examples
     --------
@@ -280,43 +268,36 @@ class SRC(SemiSupervised):
         return source.give(margins(scores).to(source.data.dtype))
 
     def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        _dense_only(self, source)
         known, X = Y.sum(1) > 0, points_of(source)
-        self._atoms, self._members = unit_rows(X[known]), Y[known]
-        self.dictionary_ = source.give(self._atoms.to(source.data.dtype))
+        at = known.cpu().numpy() if sp.issparse(X) else known
+        self._members, D = Y[known], unit_rows(X[at])
+        self.dictionary_ = D.astype(source.X.dtype) if sp.issparse(D) else source.give(D.to(source.data.dtype))
+        self._atoms = D
         scores = Y.clone()
-        scores[~known] = self._explained(X[~known])
+        scores[~known] = self._explained(X[~at])
         return scores, nearest_distribution(scores)
 
     def _decide(self, source: Source) -> Tensor:
-        _dense_only(self, source)
         return self._explained(points_of(source))
 
-    def _explained(self, X: Tensor) -> Tensor:
-        if not len(X):
-            return X.new_zeros(0, len(self.classes_))
-        D, members = self._atoms.to(X.device), self._members.to(X.device)
+    def _explained(self, X: Points) -> Tensor:
+        members, D = self._members, self._atoms
+        if not X.shape[0]:
+            return members.new_zeros(0, len(self.classes_))
+        D = D if sp.issparse(D) or sp.issparse(X) else D.to(X.device)
         found = l1_code(D, X, tol=self.tol, max_rounds=self.max_rounds)
         _settled(self, found)
-        whole = found.codes @ D  # x - e
-        left = torch.stack([((found.codes * (1 - members[:, c])) @ D).norm(dim=1) for c in range(members.shape[1])], 1)
-        size = whole.norm(dim=1, keepdim=True)
-        shares = 1 - left / torch.where(size > 0, size, 1)
-        used = (found.codes != 0).any(1, keepdim=True)
-        return torch.where(used, shares, 0)
-
-    def __sklearn_tags__(self) -> Any:
-        return _dense_tags(super().__sklearn_tags__())
+        atoms = SparseAtoms(D) if sp.issparse(D) else Atoms(D)
+        pieces = found.codes.split(max(1, CHUNK // atoms.shape[1]))
+        return torch.cat([_shares_of_classes(a, atoms, members.to(a.device)) for a in pieces]).to(members.device)
 
 
-def _dense_only(estimator: Any, source: Source) -> None:
-    if not isinstance(source.data, Dense):
-        raise TypeError(f"{type(estimator).__name__} does not take sparse X: codes need dense samples; use X.toarray()")
-
-
-def _dense_tags(tags: Any) -> Any:
-    tags.input_tags.sparse = False
-    return tags
+def _shares_of_classes(codes: Tensor, atoms: Atoms, members: Tensor) -> Tensor:
+    """1 - ||x - e - D_c'a_c|| / ||x - e|| for every class, x - e = D'a; zeros where the code is zero."""
+    size = atoms.combine(codes).norm(dim=1, keepdim=True)
+    left = torch.stack([atoms.combine(codes * (1 - one)).norm(dim=1) for one in members.unbind(1)], 1)
+    shares = 1 - left / torch.where(size > 0, size, 1)
+    return torch.where((codes != 0).any(1, keepdim=True), shares, 0)
 
 
 def _settled(estimator: Any, found: Codes) -> None:
