@@ -25,7 +25,7 @@ from . import divergence as div
 from .links import to_rows
 from .memo import Memo, tiny
 from .ops import component_major, even_cut, gram, khatri_rao, wide
-from .sparse import CSR
+from .sparse import CSR, row_of_each
 
 CHUNK = 1 << 18  # entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it
 
@@ -144,25 +144,23 @@ class Dense:
 
 
 class Sparse:
-    """A sparse matrix: `X` and its transpose as CSR, one master copy on the host, work on the pattern only."""
+    """A sparse matrix: `X` and its transpose as CSR, one master copy on the host, work on the pattern only.
+
+    On the CPU the CSR of `X` is that master copy (where dtypes agree); the transpose is the only other copy.
+    """
 
     order = 2
 
     def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
         self.shape, self.device, self.dtype, self.memo = tuple(X.shape), device, dtype, Memo()
         self.rows = CSR.from_scipy(X, device, dtype)
-        turned = sp.csr_array((np.arange(X.nnz), X.indices, X.indptr), shape=X.shape).T.tocsr()
-        self.turn = torch.from_numpy(turned.data.astype(np.int64)).to(device)  # CSR order -> order of the transpose
-        turned.data = X.data[turned.data]
-        self.columns = CSR.from_scipy(turned, device, dtype)
+        self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
         self._host = X
 
     @property
     def indices(self) -> tuple[Tensor, Tensor]:
         """Row and column of every stored entry."""
-        crow = self.rows.crow
-        rows = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
-        return rows, self.rows.col.long()
+        return row_of_each(self.rows.crow), self.rows.col.long()
 
     def mean(self) -> Tensor:
         """Mean over all entries, the zeros counted."""
@@ -173,8 +171,8 @@ class Sparse:
         return float(self._host.data.min()) if self._host.nnz == prod(self.shape) else 0.0
 
     def largest(self) -> float:
-        """The largest absolute value of an entry."""
-        return float(np.abs(self._host.data).max(initial=0))
+        """The largest absolute value of an entry (kept)."""
+        return self.memo("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
 
     def scaled(self, factor: float) -> Sparse:
         """The data times a number (a copy)."""
@@ -208,9 +206,12 @@ class Sparse:
         Where that difference would cancel (a nearly exact fit), it is summed entry by entry in row chunks instead.
         """
         V, U = (F.double() for F in factors)
-        inside = reduce(torch.add, (_sum64((x - y).square() - y.square(), y.dim() - 1) for x, y in self._pattern(V, U)))
+        inside = each_problem(self._inside, (V, U))
         total = (gram(V) * gram(U)).sum((-2, -1)) + inside
         return self._residual_by_rows(V, U) if bool((total < 1e-12 * self.sqnorm()).any()) else total
+
+    def _inside(self, V: Tensor, U: Tensor) -> Tensor:
+        return inside_residual(self.rows.values.double(), self.rows.sampled(V.contiguous(), U.contiguous()))
 
     def _residual_by_rows(self, V: Tensor, U: Tensor) -> Tensor:
         (i, j), total = self.indices, V.new_zeros(V.shape[:-2])
@@ -222,58 +223,70 @@ class Sparse:
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum of `d_beta(X, V U')` over all entries, float64; the zeros of `X` enter by what they cost."""
-        V, U, floor = *factors, self.floor()
+        V, U = factors
         zero = lambda y: div.loss(torch.zeros_like(y), y, beta)
-        inside = (
-            _sum64(div.loss(x, y, beta) - zero(y), y.dim() - 1)
-            for x, y in ((x, y.clamp(min=floor)) for x, y in self._pattern(V, U))
-        )
+        inside = each_problem(lambda *Fs: self._divergence_inside(*Fs, beta), factors)
         if beta == 1:
             outside = (V.sum(-2, dtype=torch.float64) * U.sum(-2, dtype=torch.float64)).sum(-1)
         else:
-            outside = reduce(torch.add, (_sum64(zero(Y.clamp(min=floor)), Y.dim() - 2) for _, Y in self._chunks(V, U)))
-        return reduce(torch.add, inside, outside).clamp(min=0)
+            low = self.floor()
+            outside = reduce(torch.add, (_sum64(zero(Y.clamp(min=low)), Y.dim() - 2) for _, Y in self._chunks(V, U)))
+        return (inside + outside).clamp(min=0)
+
+    def _divergence_inside(self, V: Tensor, U: Tensor, beta: float) -> Tensor:
+        y = self.rows.sampled(V.contiguous(), U.contiguous())
+        return inside_divergence(self.rows.values.to(y.dtype), y, beta, self.floor())
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """As for `Dense`: the pull through the pattern only, the push by column sums (beta = 1) or in row chunks."""
-        V, U, floor = *factors, self.floor()
-        ratio = torch.cat([div.ratios(x, y.clamp(min=floor), beta)[0] for x, y in self._pattern(V, U)], dim=-1)
-        pull = self._weighted(ratio, (U, V)[mode], mode)
+        V, U = factors
+        pull = each_problem(lambda *Fs: self._pull(Fs[mode], Fs[1 - mode], mode, beta), factors)
         if beta == 1:
             return pull, _column_sums(factors, mode)
-        pushes = []
+        pushes, floor = [], self.floor()
         for rows, Y in self._chunks(V, U):
             power = Y.clamp_(min=floor).pow_(beta - 1)
             pushes.append(power.mT @ V[..., rows, :] if mode else power @ U)
         return pull, component_major(reduce(torch.add, pushes) if mode else torch.cat(pushes, dim=-2))
 
+    def _pull(self, F: Tensor, other: Tensor, mode: int, beta: float) -> Tensor:
+        """The ratios at the pattern times the other factor, all in the order of the rows that `F` has."""
+        X, other = self.columns if mode else self.rows, other.contiguous()
+        y = X.sampled(F.contiguous(), other)
+        ratio = div.ratios(X.values.to(y.dtype), y.clamp_(min=self.floor()), beta)[0]
+        return component_major(X.with_values(ratio).product(other))
+
     def floor(self) -> float:
         """As for `Dense`."""
         return max(self.largest() * torch.finfo(self.dtype).eps ** 2, tiny(self.dtype))
-
-    def _pattern(self, V: Tensor, U: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Stored entries with their reconstruction `(..., entries)`, in pieces that never hold nnz x k."""
-        rows, cols = self.indices
-        values = self.rows.values.to(V.dtype)
-        step = max(1, 4 * CHUNK // max(1, prod(V.shape[:-2]) * V.shape[-1]))
-        if not len(values):
-            yield values, V.new_zeros(*V.shape[:-2], 0)
-        for a in range(0, len(values), step):
-            i, j = rows[a : a + step], cols[a : a + step]
-            yield values[a : a + step], (V.index_select(-2, i) * U.index_select(-2, j)).sum(-1)
-
-    def _weighted(self, values: Tensor, F: Tensor, mode: int) -> Tensor:
-        """The product of the pattern filled with `values (..., nnz)` and one factor; problems one after the other."""
-        if values.dim() > 1:
-            flat = [self._weighted(v, f, mode) for v, f in zip(values.flatten(0, -2), F.flatten(0, -3), strict=True)]
-            return torch.stack([f.mT for f in flat]).view(*values.shape[:-1], F.shape[-1], -1).mT
-        there = self.columns.with_values(values[self.turn]) if mode else self.rows.with_values(values)
-        return component_major(there.product(F.contiguous()))
 
     def _chunks(self, V: Tensor, U: Tensor) -> Iterator[tuple[slice, Tensor]]:
         step = max(1, CHUNK // max(1, prod(V.shape[:-2]) * self.shape[1]))
         for a in range(0, self.shape[0], step):
             yield slice(a, a + step), V[..., a : a + step, :] @ U.mT
+
+
+def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
+    """`f(*factors)` for one problem after the other: what has the size of the pattern exists once at a time."""
+    batch = torch.broadcast_shapes(*(F.shape[:-2] for F in factors))
+    if not batch:
+        return f(*factors)
+    flat = [F.expand(*batch, *F.shape[-2:]).flatten(0, -3) for F in factors]
+    done = [f(*Fs) for Fs in zip(*flat, strict=True)]
+    if done[0].dim() == 0:
+        return torch.stack(done).view(batch)
+    return torch.stack([F.mT for F in done]).unflatten(0, batch).mT  # component-major stays so
+
+
+def inside_residual(x: Tensor, y: Tensor) -> Tensor:
+    """What the stored entries add to `||Y||^2` in `||X - Y||^2`."""
+    return ((x - y).square_() - y.square()).sum()
+
+
+def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor:
+    """What the stored entries add to the divergence of a zero from `y`, float64."""
+    y = y.clamp(min=floor)
+    return _sum64(div.loss(x, y, beta) - div.loss(torch.zeros_like(y), y, beta))
 
 
 Data = Dense | Sparse

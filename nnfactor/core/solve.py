@@ -6,6 +6,7 @@ that `take(state, keep)` is all it needs to drop finished problems. A factor wit
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -58,9 +59,18 @@ def take(state: Any, keep: Any) -> Any:
 
 @contextmanager
 def exact(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast: products in the dtype of their factors. TF32 is off unless the caller set it."""
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
+    """No gradients and no autocast: products in the dtype of their factors. TF32 is off unless the caller set it.
+
+    Denormal numbers count as zeros meanwhile: multiplicative rules drive entries there, where CPUs need ten times as
+    long for a product (Kullback-Leibler on sparse counts: 3 ms an iteration, 40 ms from the hundredth on).
+    """
+    flushed = sys.float_info.min * 0.5 == 0
+    torch.set_flush_denormal(True)
+    try:
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            yield
+    finally:
+        torch.set_flush_denormal(flushed)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Compressed sparse rows on a device: one product, with a gradient and with a shape for fake tensors."""
+"""Compressed sparse rows on a device: two products, with a gradient and with a shape for fake tensors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class CSR:
     """A sparse matrix `(n, m)` whose three arrays live on one device.
 
     `csr.product(rows)` is the product with a plain matrix `(m, c)`; `csr.with_values(v)` the same pattern with other
-    values. Built from scipy so that indices are known to be valid; they are 32-bit wherever they fit.
+    values; `csr.sampled(left, right)` a product of two factors at the stored entries alone. Built from scipy so that
+    indices are known to be valid; they are 32-bit wherever they fit.
     """
 
     crow: Tensor
@@ -48,6 +49,21 @@ class CSR:
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
             return _product(self.matrix, rows)
         return _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
+
+    def sampled(self, left: Tensor, right: Tensor) -> Tensor:
+        """`<left_i, right_j>` at every stored entry (i, j), `(nnz,)`: nothing of size nnz x k is ever made."""
+        if type(left) is Tensor and not (left.requires_grad or right.requires_grad):
+            return _sampled(self.matrix if left.dtype == self.values.dtype else self.to(left.dtype).matrix, left, right)
+        return _csr_sampled(self.crow, self.col, self.shape[1], left, right)
+
+    def to(self, dtype: torch.dtype) -> CSR:
+        """The same in another dtype; the pattern is shared."""
+        return self if dtype == self.values.dtype else self.with_values(self.values.to(dtype))
+
+
+def _sampled(pattern: Tensor, left: Tensor, right: Tensor) -> Tensor:
+    """Stored values count with weight 0, so that they must be finite."""
+    return torch.sparse.sampled_addmm(pattern, left, right.mT, beta=0.0).values()
 
 
 def _assemble(crow: Tensor, col: Tensor, values: Tensor, columns: int) -> Tensor:
@@ -80,7 +96,7 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     crow, col, values, dense = ctx.saved_tensors
-    rows = torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
+    rows = row_of_each(crow)
     to_dense = dense.new_zeros(ctx.columns, grad.shape[1])
     to_dense.index_add_(0, col.long(), values[:, None] * grad[rows])
     to_values = (grad[rows] * dense[col.long()]).sum(1)
@@ -88,6 +104,37 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 _csr_matmul.register_autograd(_backward, setup_context=_save)
+
+
+@torch.library.custom_op("nnfactor::csr_sampled", mutates_args=())
+def _csr_sampled(crow: Tensor, col: Tensor, columns: int, left: Tensor, right: Tensor) -> Tensor:
+    return _sampled(_assemble(crow, col, left.new_zeros(len(col)), columns), left, right).clone()
+
+
+@_csr_sampled.register_fake
+def _(crow: Tensor, col: Tensor, columns: int, left: Tensor, right: Tensor) -> Tensor:
+    return left.new_empty(col.numel())
+
+
+def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    crow, col, columns, left, right = inputs
+    ctx.save_for_backward(crow, col, left, right)
+    ctx.columns = columns
+
+
+def _backward_sampled(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
+    crow, col, left, right = ctx.saved_tensors
+    to_left = _csr_matmul(crow, col, grad.contiguous(), ctx.columns, right)
+    to_right = torch.zeros_like(right).index_add_(0, col.long(), grad[:, None] * left[row_of_each(crow)])
+    return None, None, None, to_left, to_right
+
+
+_csr_sampled.register_autograd(_backward_sampled, setup_context=_save_sampled)
+
+
+def row_of_each(crow: Tensor) -> Tensor:
+    """The row of every stored entry, from the compressed row pointers."""
+    return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
 
 
 def from_torch_sparse(X: Tensor) -> sp.csr_array:
