@@ -10,15 +10,24 @@ from typing import Any
 import numpy as np
 
 from nnfactor import (
+    DPCA,
     LNMF,
+    MFA,
     N2S2L,
     NGE,
     NMF,
     NTF,
+    SMFA,
+    SRC,
+    SRLSC,
     SULF,
     ConstrainedNMF,
+    CoTraining,
     GraphNMF,
+    HarmonicFunction,
     KernelNMF,
+    LapRLSC,
+    LocalGlobalConsistency,
     PolynomialNMF,
     SemiNMF,
 )
@@ -222,3 +231,56 @@ def blocks(n=12, m=8, seed=0, noise=0.05):
     rng = np.random.default_rng(seed)
     parts = rng.random((4, m)) ** 2
     return rng.random((n, 4)) @ parts + np.eye(4)[np.arange(n) % 4] @ parts + noise * rng.random((n, m))
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """A classifier or a projection with labels: what `fit(X, y)` makes of one matrix, some samples unlabelled.
+
+    Attributes
+    ----------
+    make : callable
+    answer : callable (model, X) -> array (n_samples, ...)
+        What the model says of samples: class scores or coordinates.
+    tol : float
+        How near answers are that differ in rounding alone; codes are as near as their certified gap.
+    degree : int
+        Of the answers in the scale of the data.
+    """
+
+    make: Callable[..., Any]
+    answer: Callable[..., Any]
+    tol: float = 1e-6
+    degree: int = 0
+
+    def __call__(self, **settings):
+        return self.make(**settings)
+
+
+def decision(model, X):
+    return model.decision_function(X)
+
+
+def proba(model, X):
+    return model.predict_proba(X)
+
+
+def coordinates(model, X):
+    return model.transform(X)
+
+
+CLASSIFIERS = {
+    "SRLSC": Supervised(lambda **kw: SRLSC(tol=1e-8, **kw), decision, tol=1e-4),
+    "LapRLSC": Supervised(lambda **kw: LapRLSC(n_neighbors=5, **kw), decision),
+    "SRC": Supervised(lambda **kw: SRC(tol=1e-8, **kw), decision, tol=1e-4),
+    "HarmonicFunction": Supervised(lambda **kw: HarmonicFunction(n_neighbors=11, **kw), proba),
+    "HarmonicFunction, mass": Supervised(lambda **kw: HarmonicFunction(n_neighbors=11, class_mass=True, **kw), proba),
+    "LocalGlobalConsistency": Supervised(lambda **kw: LocalGlobalConsistency(n_neighbors=11, alpha=0.9, **kw), proba),
+    "CoTraining": Supervised(lambda **kw: CoTraining(n_rounds=3, **kw), proba),
+}
+EMBEDDINGS = {
+    "DPCA": Supervised(lambda **kw: DPCA(2, **kw), coordinates, degree=1),
+    "MFA": Supervised(lambda **kw: MFA(2, n_pairs=5, **kw), coordinates, degree=1),
+    "SMFA": Supervised(lambda **kw: SMFA(2, n_pairs=5, neighbors=3, **kw), coordinates, degree=1),
+}
+SUPERVISED = CLASSIFIERS | EMBEDDINGS

@@ -253,23 +253,6 @@ def test_constant_features_and_zero_rows_change_nothing(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_encodings_of_labels(name):
-    X, y = data(np.random.default_rng(9), 18, 4, unlabelled=0.3)
-    expected = MODELS[name](2).fit(X, y)
-    strings = np.array(["c", "a", "b"])[np.maximum(y, 0)]  # other names, another order
-    objects = np.where(y >= 0, strings, None)
-    floats = np.where(y >= 0, y / 2, np.nan)
-    mixed = np.array([s if v >= 0 else np.nan for s, v in zip(strings, y)], dtype=object)
-    for other in (objects, floats, mixed, torch.from_numpy(y * 7 - 1 - 6 * (y < 0) + 13 * (y < 0)), list(objects)):
-        before = pickle.dumps(other)
-        model = MODELS[name](2).fit(X, np.where(y < 0, -1, y) if isinstance(other, torch.Tensor) else other)
-        np.testing.assert_allclose(model.components_, expected.components_, atol=1e-12)
-        assert pickle.dumps(other) == before
-    absent = MODELS[name](2).fit(X, np.where(y == 1, 5, y))  # a gap
-    assert list(absent.classes_) == [0, 2, 5]
-
-
-@pytest.mark.parametrize("name", MODELS)
 def test_kinds_and_layouts_in_and_out(name):
     rng = np.random.default_rng(10)
     X, y = data(rng, 20, 5)

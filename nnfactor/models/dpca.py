@@ -16,7 +16,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
@@ -24,7 +23,8 @@ from torch import Tensor
 
 from ..core.data import Dense
 from ..core.sparse import CSR, from_torch_sparse
-from .reading import PickledOnCPU, Source, encode_labels, read
+from .base import all_or_nothing
+from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding
@@ -51,13 +51,7 @@ class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         turn = lambda F: source.give(F.to(data.device, data.dtype))
         self.components_, self.mean_ = turn(W.mT), turn(mean * source.scale)
         self.n_components_ = int(W.shape[1])
-        self.fit_info_ = {
-            "device": str(data.device),
-            "dtype": str(data.dtype).removeprefix("torch."),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-        }
+        self.fit_info_ = ran_with(data)
 
     @property
     def _n_features_out(self) -> int:
@@ -159,17 +153,18 @@ class DPCA(Projection):
         whole("n_components", self.n_components)
         nonnegative("eta", self.eta)
         nonnegative("lam", self.lam)
-        source = read(self, X, reset=True, signed=True)
-        n, m = source.data.shape
-        codes = encode_labels(y, n)[0] if y is not None else np.full(n, -1)
-        same, different = _constraints(must_link, cannot_link, codes)
-        d = min(int(self.n_components), m)
-        with torch.no_grad():
-            space = Space.of(samples(source), pad=d)
-            values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
-            W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
-        self._publish(source, W, space.mean)
-        self.eigenvalues_ = source.give((values.flip(0)[:d] * source.scale**2).to(source.data.device))
+        with all_or_nothing(self):
+            source = read(self, X, reset=True, signed=True)
+            n, m = source.data.shape
+            codes = encode_labels(y, n)[0] if y is not None else np.full(n, -1)
+            same, different = _constraints(must_link, cannot_link, codes)
+            d = min(int(self.n_components), m)
+            with torch.no_grad():
+                space = Space.of(samples(source), pad=d)
+                values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
+                W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
+            self._publish(source, W, space.mean)
+            self.eigenvalues_ = source.give((values.flip(0)[:d] * source.scale**2).to(source.data.device))
         return self
 
     def inverse_transform(self, Z: Any) -> Any:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..core import Links, as_links
 from ..graphs import knn_graph, marginal_fisher_graphs
-from .base import one_of
+from .base import all_or_nothing, one_of
 from .dpca import DenseRows, Projection, Space, SparseRows, nonnegative, samples, steady_signs, whole
 from .reading import encode_labels, read
 
@@ -128,17 +128,18 @@ class MFA(Projection):
             size, or not symmetric and nonnegative.
         """
         self._check_parameters()
-        source = read(self, X, reset=True, signed=True)
-        X = samples(source)
-        own, between, keep, n_classes = self._graphs(X, y)
-        with torch.no_grad():
-            space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))
-            A, B = space.energy(between, keep), self._denominator(space, X, own, keep)
-            V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
-            W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
-        self._publish(source, W, space.mean)
-        self.eigenvalues_ = source.give(ratios.to(source.data.device))
-        self.graph_, self.n_pca_ = (own, between), len(space.lengths)
+        with all_or_nothing(self):
+            source = read(self, X, reset=True, signed=True)
+            X = samples(source)
+            own, between, keep, n_classes = self._graphs(X, y)
+            with torch.no_grad():
+                space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))
+                A, B = space.energy(between, keep), self._denominator(space, X, own, keep)
+                V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
+                W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
+            self._publish(source, W, space.mean)
+            self.eigenvalues_ = source.give(ratios.to(source.data.device))
+            self.graph_, self.n_pca_ = (own, between), len(space.lengths)
         return self
 
     def _denominator(self, space: _Principal, X: Any, own: Links, keep: np.ndarray) -> Tensor:

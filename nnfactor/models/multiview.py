@@ -18,8 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..kernels import check_kernel, fix_kernel
+from .base import all_or_nothing
 from .dpca import nonnegative, whole
-from .reading import PickledOnCPU, Source, encode_labels
+from .reading import PickledOnCPU, Source, encode_labels, ran_with
 from .ridge import Ridge, float64, times
 from .view_sources import read_views
 
@@ -55,7 +56,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         A class for every sample of `fit`, the given one where there was one.
     taught_ : list of integer arrays (n_samples,)
         What every view was trained with at last: codes into `classes_`, -1 for nothing.
-    n_iter_ : int; n_features_in_ : list of int
+    n_iter_ : int; n_features_in_ : list of int; fit_info_ : dict
 
     Notes
     -----
@@ -110,22 +111,26 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         nonnegative("alpha", self.alpha)
         if self.alpha == 0:
             raise ValueError("alpha must be > 0, got 0; with more features than samples ridge needs it, try 1e-6")
-        sources = read_views(self, X, reset=True, signed=True)
-        codes, classes = encode_labels(y, sources[0].data.shape[0])
-        if not len(classes):
-            raise ValueError(f"y has no labelled sample among {len(codes)}; CoTraining needs at least one")
-        with torch.no_grad():
-            ridges = [Ridge.of(s, float(self.alpha)) for s in sources]
-            self.taught_, self.n_iter_ = self._teach(ridges, codes, len(classes))
-            fits = [ridge.fit(known, len(classes)) for ridge, known in zip(ridges, self.taught_, strict=True)]
-            scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
-            own = [ridge.own(*fit, s.scale) for ridge, fit, s in zip(ridges, fits, sources, strict=True)]
-        self.classes_ = classes
-        self.coef_, self.intercept_ = ([_given(sources, F) for F in part] for part in zip(*own, strict=True))
-        scores = _distribution(np.asarray(scores))
-        scores[codes >= 0] = np.eye(len(classes))[codes[codes >= 0]]
-        self.label_distributions_ = _given(sources, torch.from_numpy(scores))
-        self.transduction_ = classes[scores.argmax(1)]
+        if y is None:
+            raise ValueError("CoTraining requires y to be passed, but the target y is None")
+        with all_or_nothing(self):
+            sources = read_views(self, X, reset=True, signed=True)
+            codes, classes = encode_labels(y, sources[0].data.shape[0])
+            if not len(classes):
+                raise ValueError(f"y has no label: all {len(codes)} samples are unlabelled; CoTraining needs one")
+            with torch.no_grad():
+                ridges = [Ridge.of(s, float(self.alpha)) for s in sources]
+                self.taught_, self.n_iter_ = self._teach(ridges, codes, len(classes))
+                fits = [ridge.fit(known, len(classes)) for ridge, known in zip(ridges, self.taught_, strict=True)]
+                scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
+                own = [ridge.own(*fit, s.scale) for ridge, fit, s in zip(ridges, fits, sources, strict=True)]
+            self.classes_ = classes
+            self.coef_, self.intercept_ = ([_given(sources, F) for F in part] for part in zip(*own, strict=True))
+            scores = _distribution(np.asarray(scores))
+            scores[codes >= 0] = np.eye(len(classes))[codes[codes >= 0]]
+            self.label_distributions_ = _given(sources, torch.from_numpy(scores))
+            self.transduction_ = classes[scores.argmax(1)]
+            self.fit_info_ = ran_with(sources[0].data)
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -207,7 +212,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     embedding_ : (n_samples, n_views n_clusters)
         What k-means saw: rows of each U_p at unit length (or zero), side by side.
     objective_ : float; history_ : array of the objective at the start and after every round
-    n_iter_ : int; converged_ : bool; n_features_in_ : list of int
+    n_iter_ : int; converged_ : bool; n_features_in_ : list of int; fit_info_ : dict
 
     Notes
     -----
@@ -263,18 +268,20 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
             clusters than samples, bad parameters.
         """
         self._check_parameters()
-        sources = read_views(self, X, reset=True, signed=True)
-        n = sources[0].data.shape[0]
-        if self.n_clusters > n:
-            raise ValueError(f"n_clusters={self.n_clusters} needs as many samples, X has {n}")
-        with torch.no_grad():
-            L = [self._similarities(source, p) for p, source in enumerate(sources)]
-            U, history = self._alternate(L)
-            rows = torch.cat([torch.nn.functional.normalize(u, dim=1) for u in U], dim=1)
-        means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state)
-        self.labels_ = means.fit(rows.cpu().numpy()).labels_
-        self.embeddings_, self.embedding_ = [_given(sources, u) for u in U], _given(sources, rows)
-        self.history_, self.objective_ = np.array(history), history[-1]
+        with all_or_nothing(self):
+            sources = read_views(self, X, reset=True, signed=True)
+            n = sources[0].data.shape[0]
+            if self.n_clusters > n:
+                raise ValueError(f"n_clusters={self.n_clusters} needs as many samples, X has {n}")
+            with torch.no_grad():
+                L = [self._similarities(source, p) for p, source in enumerate(sources)]
+                U, history = self._alternate(L)
+                rows = torch.cat([torch.nn.functional.normalize(u, dim=1) for u in U], dim=1)
+            means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state)
+            self.labels_ = means.fit(rows.cpu().numpy()).labels_
+            self.embeddings_, self.embedding_ = [_given(sources, u) for u in U], _given(sources, rows)
+            self.history_, self.objective_ = np.array(history), history[-1]
+            self.fit_info_ = ran_with(sources[0].data)
         if not self.converged_:
             warnings.warn(
                 f"PairwiseCoRegularizedSpectral stopped at max_iter={self.max_iter} before its objective settled to "

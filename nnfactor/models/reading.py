@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+import sklearn
 import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
@@ -84,6 +85,17 @@ def read(
         X = data.X
     scale = _scale(data)
     return Source(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
+
+
+def ran_with(data: Data) -> dict[str, str]:
+    """What `fit_info_` records of every fit: where, in which precision, with which versions."""
+    return {
+        "device": str(data.device),
+        "dtype": str(data.dtype).removeprefix("torch."),
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "scikit-learn": sklearn.__version__,
+    }
 
 
 def choose_device(device: Any, X: Any) -> torch.device:

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
-import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
@@ -21,8 +20,8 @@ from torch import Tensor
 from ..core import Dense, Links, as_links
 from ..core.sparse import from_torch_sparse
 from ..graphs import knn_graph
-from .base import one_of
-from .reading import PickledOnCPU, Source, encode_labels, read
+from .base import all_or_nothing, one_of
+from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
 from .view_sources import named
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
@@ -62,22 +61,17 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         self._check_parameters()
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        source = read(self, X, reset=True, signed=True)
-        codes, classes = _labels(self, y, source.data.shape[0])
-        self.classes_ = classes
-        known = torch.from_numpy(codes).to(source.data.device)
-        Y = (known.unsqueeze(1) == torch.arange(len(classes), device=known.device)).double()
-        with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
-            scores, shares = self._learn(source, codes, Y)
-        self.scores_, self.label_distributions_ = (source.give(S.to(source.data.dtype)) for S in (scores, shares))
-        self.transduction_ = self._named(scores, source)
-        self.fit_info_ = {
-            "device": str(source.data.device),
-            "dtype": str(source.data.dtype).removeprefix("torch."),
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-        }
+        with all_or_nothing(self):
+            source = read(self, X, reset=True, signed=True)
+            codes, classes = _labels(self, y, source.data.shape[0])
+            self.classes_ = classes
+            known = torch.from_numpy(codes).to(source.data.device)
+            Y = (known.unsqueeze(1) == torch.arange(len(classes), device=known.device)).double()
+            with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
+                scores, shares = self._learn(source, codes, Y)
+            self.scores_, self.label_distributions_ = (source.give(S.to(source.data.dtype)) for S in (scores, shares))
+            self.transduction_ = self._named(scores, source)
+            self.fit_info_ = ran_with(source.data)
         return self
 
     def predict(self, X: Any) -> Any:
