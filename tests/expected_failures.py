@@ -2,9 +2,13 @@
 
 MARKER = {"check_classifiers_classes": "uses -1 as a class, which marks unlabelled samples here"}
 
-SEMI_SUPERVISED = ("HarmonicFunction", "LapRLSC", "LocalGlobalConsistency", "SRC", "SRLSC", "SULF")
+SEMI_SUPERVISED = ("CoTraining", "HarmonicFunction", "LapRLSC", "LocalGlobalConsistency", "SRC", "SRLSC", "SULF")
 
-EXPECTED: dict[str, dict[str, str]] = dict.fromkeys(SEMI_SUPERVISED, MARKER)
+EXPECTED: dict[str, dict[str, str]] = dict.fromkeys(SEMI_SUPERVISED, MARKER) | {
+    "PairwiseCoRegularizedSpectral": {
+        "check_non_transformer_estimators_n_iter": "asks for a round, and one view has none to agree with: n_iter_ is 0"
+    },
+}
 
 
 def expected_failures(estimator):

@@ -11,16 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nnfactor.models.dpca import DPCA
 
 relaxed = settings(max_examples=40, deadline=None, derandomize=True)
-
-
-@parametrize_with_checks([DPCA()])
-def test_sklearn_checks(estimator, check):
-    check(estimator)
 
 
 def reference(X, y=None, must=(), cannot=(), eta=1.0, lam=1.0):

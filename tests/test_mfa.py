@@ -16,18 +16,12 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nnfactor.graphs import knn_graph, marginal_fisher_graphs
 from nnfactor.models.mfa import MFA, SMFA
 
 relaxed = settings(max_examples=40, deadline=None, derandomize=True)
 MODELS = {"MFA": MFA, "SMFA": SMFA}
-
-
-@parametrize_with_checks([MFA(2), SMFA(2)])
-def test_sklearn_checks(estimator, check):
-    check(estimator)
 
 
 def graphs(X, y, k1=3, k2=20, p=5):

@@ -5,7 +5,18 @@ from estimators import MATRIX
 from expected_failures import expected_failures
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from nnfactor import SRC, SRLSC, HarmonicFunction, LapRLSC, LocalGlobalConsistency
+from nnfactor import (
+    DPCA,
+    MFA,
+    SMFA,
+    SRC,
+    SRLSC,
+    CoTraining,
+    HarmonicFunction,
+    LapRLSC,
+    LocalGlobalConsistency,
+    PairwiseCoRegularizedSpectral,
+)
 
 INSTANCES = [
     *(make(max_iter=60) for make in MATRIX.values()),
@@ -14,11 +25,17 @@ INSTANCES = [
     SRC(),
     HarmonicFunction(),
     LocalGlobalConsistency(),
+    CoTraining(),
+    PairwiseCoRegularizedSpectral(2),
+    DPCA(),
+    MFA(2),
+    SMFA(2),
 ]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@pytest.mark.filterwarnings("ignore:SRC. no label reaches")
 @parametrize_with_checks(INSTANCES, expected_failed_checks=expected_failures, xfail_strict=True)
 def test_scikit_learn_checks(estimator, check):
     check(estimator)

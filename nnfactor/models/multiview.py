@@ -20,9 +20,10 @@ from torch import Tensor
 from ..kernels import check_kernel, fix_kernel
 from .base import all_or_nothing
 from .dpca import nonnegative, whole
-from .reading import PickledOnCPU, Source, encode_labels, ran_with
+from .reading import PickledOnCPU, Source, ran_with
 from .ridge import Ridge, float64, times
-from .view_sources import read_views
+from .semisupervised import margins
+from .view_sources import class_codes, read_views
 
 
 class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
@@ -115,7 +116,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             raise ValueError("CoTraining requires y to be passed, but the target y is None")
         with all_or_nothing(self):
             sources = read_views(self, X, reset=True, signed=True)
-            codes, classes = encode_labels(y, sources[0].data.shape[0])
+            codes, classes = class_codes(y, sources[0].data.shape[0])
             if not len(classes):
                 raise ValueError(f"y has no label: all {len(codes)} samples are unlabelled; CoTraining needs one")
             with torch.no_grad():
@@ -134,9 +135,12 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Summed scores of the views, `(n_samples, n_classes)`; each view's sum to 1 over the classes."""
+        """Summed scores of the views, `(n_samples, n_classes)`; each view's sum to 1 over the classes.
+
+        For two classes the difference (n_samples,), > 0 for the second.
+        """
         sources, scores = self._scores(X)
-        return _given(sources, torch.from_numpy(scores))
+        return _given(sources, margins(torch.from_numpy(scores)))
 
     def predict_proba(self, X: Any) -> Any:
         """Scores clipped at 0, rows to sum 1: an order of belief, not calibrated probabilities."""
@@ -145,7 +149,8 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
 
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest summed score for every sample; of equals the first."""
-        return self.classes_[self._scores(X)[1].argmax(1)]
+        scores = self._scores(X)[1]
+        return self.classes_[scores.argmax(1)]
 
     def _scores(self, X: Any) -> tuple[list[Source], np.ndarray]:
         check_is_fitted(self)
@@ -154,6 +159,11 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             W, b = (torch.as_tensor(F).to(source.data.device, torch.float64) for F in (W, b))
             total = total + (times(float64(source), W * source.scale) + b).cpu().numpy()
         return sources, total
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _teach(self, ridges: list[Ridge], codes: np.ndarray, n_classes: int) -> tuple[list[np.ndarray], int]:
         """What every view knows at the end, and the number of rounds."""
@@ -290,6 +300,11 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
                 stacklevel=2,
             )
         return self
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
 
     def _similarities(self, source: Source, p: int) -> Tensor:
         """`D^-1/2 K D^-1/2`; rows without any similarity stay zero."""
