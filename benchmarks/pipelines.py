@@ -168,7 +168,8 @@ def nearest_neighbour(F: Array, y: Labels, G: Array, metric: str = "euclidean") 
     """Classes of the nearest labelled rows of F, for the rows of G."""
     known = y >= 0
     # KNeighborsClassifier(1) costs milliseconds a call, more than the projections that are compared with it
-    return y[known][cdist(G, F[known], metric).argmin(1)]
+    # the cosine of a zero vector is NaN, which argmin would take for the least
+    return y[known][np.nan_to_num(cdist(G, F[known], metric), nan=np.inf).argmin(1)]
 
 
 def percent_right(y: Labels, predicted: Labels) -> float:
