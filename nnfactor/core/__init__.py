@@ -7,6 +7,7 @@ Data and graphs become `terms`; a term yields the `Block` that one factor sees; 
 from . import init, ops
 from .block import Block, Quad
 from .data import Data, Dense, Sparse
+from .extrapolate import accelerated, extrapolated
 from .intake import as_data
 from .links import Links, as_links
 from .rules import Rule, composed, hals, m_matrix, multiplicative, projected
@@ -30,9 +31,11 @@ __all__ = [
     "Run",
     "Sparse",
     "Term",
+    "accelerated",
     "as_data",
     "as_links",
     "composed",
+    "extrapolated",
     "hals",
     "init",
     "iterate",

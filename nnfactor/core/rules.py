@@ -75,6 +75,7 @@ def m_matrix(
     return from_rows(torch.where(up > 0, y, x), F)
 
 
+@torch.no_grad()
 def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     """Exact minimisation over one column after the other (Cichocki and Phan 2009), `sweeps` times for one pull.
 
@@ -86,8 +87,18 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     curvature = _curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = divide(torch.ones_like(curvature), torch.where(curvature > floor, curvature, 0))
-    for _ in range(sweeps):
-        F = _hals_sweep(F, _linear(block, rest, F), G, inverse)
+    if inverse.shape[-2] == 1:  # the same step for all rows: it moves out of the loop over the columns
+        G, scale, steps = G * inverse.mT - torch.eye(F.shape[-1], dtype=F.dtype, device=F.device), inverse, None
+    else:
+        scale, steps = torch.ones_like(inverse[..., :1, :]), inverse
+    flat = lambda z: z.mT.reshape(-1, z.shape[-1], z.shape[-2])
+    F = F.mT.clone(memory_format=torch.contiguous_format).mT
+    linear = flat(_linear(block, rest, F) * scale)
+    sweep = _hals_sweep(flat(F), linear, G.reshape(-1, *G.shape[-2:]), None if steps is None else flat(steps))
+    for i in range(sweeps):
+        if i and rest:
+            linear.copy_(flat(_linear(block, rest, F) * scale))
+        sweep()
     return F
 
 
@@ -223,42 +234,44 @@ def _curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
     return columns
 
 
-def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, inverse: Tensor) -> Tensor:
-    """One pass over the columns, in slabs: one matrix product for a slab, then one small vector product per column.
+def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> Callable[[], None]:
+    """One pass over the columns of F, in place, at every call: (B, k, n), (B, k, n), (B, k, k), (B, k, n).
 
-    Inside a slab a column reads the slab alone; what the other slabs contribute does not change meanwhile.
+    A column becomes `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. Inside a slab a column
+    reads the slab alone, by one small vector product; what the other slabs contribute does not change meanwhile and is
+    one matrix product. All views are made once: on small data they would cost as much as the arithmetic.
     """
-    *batch, n, k = F.shape
-    new = F.mT.clone(memory_format=torch.contiguous_format).view(-1, k, n)  # (B, k, n); never F itself
-    M, G, d = linear.mT.reshape(-1, k, n), G.reshape(-1, k, k), inverse.mT.reshape(-1, k, inverse.shape[-2])
+    alone, k = len(F) == 1, F.shape[1]
+    if alone:
+        F, linear, G = F[0], linear[0], G[0]
+        steps = None if steps is None else steps[0]
+    views = (lambda z: z.unbind()) if alone else (lambda z: z.split(1, dim=1))
+    slabs = []
     for a in range(0, k, SLAB):
         slab = slice(a, min(a + SLAB, k))
-        rest = M[:, slab] if k <= SLAB else _minus(M[:, slab], _off_slab(G, slab), new)
-        _columns(new[:, slab], rest, G[:, slab, slab], d[:, slab])
-    return new.view(*batch, k, n).mT
+        inside, given = F[..., slab, :], linear[..., slab, :]
+        rest, others = (given, None) if k <= SLAB else (torch.empty_like(given), _off_slab(G, slab))
+        columns = [views(z) for z in (inside, rest, G[..., slab, slab])]
+        columns.append([None] * len(columns[0]) if steps is None else views(steps[..., slab, :]))
+        slabs.append((inside.mT if alone else inside, given, rest, others, list(zip(*columns, strict=True))))
+    minus, one = (torch.addmm, torch.addmv) if alone else (torch.baddbmm, torch.baddbmm)
 
+    def sweep() -> None:
+        for inside, given, rest, others, columns in slabs:
+            if others is not None:
+                minus(given, others, F, alpha=-1, out=rest)
+            for f, r, g, step in columns:
+                left = one(r, inside, g, alpha=-1) if alone else one(r, g, inside, alpha=-1)
+                if step is None:
+                    torch.clamp_min(left, 0, out=f)
+                else:
+                    f.addcmul_(left, step).clamp_(min=0)
 
-def _columns(inside: Tensor, rest: Tensor, G: Tensor, d: Tensor) -> None:
-    """The columns of a slab one after the other, in place: (B, s, n), (B, s, n), (B, s, s), (B, s, 1 or n)."""
-    if len(inside) == 1:
-        inside, rest, G, d = inside[0], rest[0], G[0], d[0]
-        columns = inside.mT
-        for f, r, g, step in zip(inside.unbind(), rest.unbind(), G.unbind(), d.unbind(), strict=True):
-            f.addcmul_(torch.addmv(r, columns, g, alpha=-1), step).clamp_(min=0)
-        return
-    for f, r, g, step in zip(*(z.split(1, dim=1) for z in (inside, rest, G, d)), strict=True):
-        f.addcmul_(torch.baddbmm(r, g, inside, alpha=-1), step).clamp_(min=0)
+    return sweep
 
 
 def _off_slab(G: Tensor, slab: slice) -> Tensor:
     """The slab's rows of G, zero inside the slab."""
-    G = G[:, slab].clone()
-    G[:, :, slab] = 0
+    G = G[..., slab, :].clone()
+    G[..., slab] = 0
     return G
-
-
-def _minus(M: Tensor, G: Tensor, F: Tensor) -> Tensor:
-    """`M - G F` for (B, a, n), (B, a, k), (B, k, n)."""
-    if len(M) > 1:
-        return torch.baddbmm(M, G, F, alpha=-1)
-    return torch.addmm(M[0], G[0], F[0], alpha=-1)[None]

@@ -46,6 +46,11 @@ def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], 
     return sweep
 
 
+def reached(terms: Sequence[Term], state: State) -> Tensor:
+    """The objective at the factors of a state, which may know it already."""
+    return state["objective"] if "objective" in state else objective(terms, state["factors"])
+
+
 def iterate(sweep: Callable[[State], State], state: State) -> Iterator[State]:
     """The states after one, two, ... sweeps, for ever."""
     while True:
@@ -122,6 +127,7 @@ def run(
     rules: Mapping[str, Rule],
     factors: Mapping[str, Tensor],
     *,
+    method: Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]] = step,
     max_iter: int = 500,
     tol: float = 1e-4,
     every: int = 10,
@@ -130,7 +136,6 @@ def run(
     callback: Callable[[Progress], Any] | None = None,
     verbose: int = 0,
     name: str = "run",
-    sweep: Callable[[State], State] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Run:
     """Sweep until every problem has stopped.
@@ -142,6 +147,9 @@ def run(
     factors : dict of Tensor
         `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as
         weights are `()` or `(B,)`.
+    method : callable
+        What makes the sweep from terms and rules: `step`, or `accelerated` or `extrapolated`, whose states remember
+        more.
     max_iter, tol, every : int, float, int
         Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol`
         times its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
@@ -156,10 +164,8 @@ def run(
         Print a line per reading; 2 also implies `record_all`.
     name : str
         What messages call this run.
-    sweep : callable, optional
-        What an iteration does to the state; default `step(terms, rules)`.
     extra : mapping, optional
-        Entries of the state beside "factors", for `sweep`; nested mappings of tensors that have the batch dimension of
+        Entries of the state beside "factors", for `method`; nested mappings of tensors that have the batch dimension of
         the factors.
 
     Raises
@@ -170,7 +176,7 @@ def run(
     """
     with exact(_device(factors)):
         state: State = {**(extra or {}), "factors": dict(factors)}
-        sweep, book = sweep or step(terms, rules), _Book(factors, name)
+        sweep, book = method(terms, rules), _Book(factors, name)
         every_row = record_all or tol == 0 or verbose >= 2
         start = before = book.read(0, objective(terms, factors))
         stop = bool(callback and callback(book.progress(state, start)))
@@ -180,8 +186,8 @@ def run(
             for newest in islice(iterate(sweep, state), stretch):
                 state, iteration = newest, iteration + 1
                 if every_row and iteration % every and iteration < max_iter:
-                    book.note(iteration, objective(terms, state["factors"]))
-            now = book.read(iteration, objective(terms, state["factors"]))
+                    book.note(iteration, reached(terms, state))
+            now = book.read(iteration, reached(terms, state))
             if verbose:
                 print(f"[{name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
             stop = bool(callback and callback(book.progress(state, now)))

@@ -79,7 +79,7 @@ class Fit:
         """
         first = factors[self.modes[0]]
         pull = self.data.mttkrp([factors[m] for m in self.modes], 0)
-        cross = (pull * first).sum((-2, -1), dtype=torch.float64)
+        cross = (pull * first).sum(-2).sum(-1, dtype=torch.float64)
         square = reduce(torch.mul, (gram(factors[m]) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
         return self.data.sqnorm() - 2 * cross + square
 

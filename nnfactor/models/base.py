@@ -5,7 +5,7 @@ from __future__ import annotations
 import numbers
 import warnings
 from abc import abstractmethod
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Self
@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, init, multiplicative, run
+from ..core import Fit, Rule, Run, Term, init, multiplicative, run, step
 from ..core.data import Data
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
@@ -33,13 +33,14 @@ from .together import fit_together
 class Model:
     """What an estimator is underneath.
 
-    `terms` over named factors, a rule for each in the order of the updates, and the `names` in the order in which
-    factors are given and published: samples first.
+    `terms` over named factors, a rule for each in the order of the updates, the `names` in the order in which
+    factors are given and published (samples first), and the `method` that makes sweeps of terms and rules.
     """
 
     terms: Sequence[Term]
     rules: Mapping[str, Rule]
     names: tuple[str, ...]
+    method: Callable[..., Any] = step
 
 
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

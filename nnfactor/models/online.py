@@ -98,7 +98,9 @@ class Online(Factorization):
         terms = [epochs.term] if beta == 2 else model.terms
         state = epochs.begin(start)
         begun = state.pop("factors")
-        result = self._loop(terms, model.rules, begun, sweep=epochs, extra=state, every=1, tol=self.tol / 10)
+        result = self._loop(
+            terms, model.rules, begun, method=lambda *_: epochs, extra=state, every=1, tol=self.tol / 10
+        )
         result.factors = epochs.settle(result.factors)
         result.objective = objective(model.terms, result.factors).reshape(-1).cpu().numpy()
         self.n_steps_, self.n_samples_seen_ = int(result.n_iter[result.best]) * len(batches), n
