@@ -26,9 +26,8 @@ from .words import unknown
 if TYPE_CHECKING:
     from .pipelines import Setup
 
-PLAIN = ("NMF", "LNMF", "NTF")
-DISCRIMINATIVE = ("2D-NDTF", "3D-NDTF", "N2S2L")
-PROJECTIONS = ("PCA", "LDA", "MFA", "sMFA")
+PLAIN = ("NMF", "NMF-HALS", "LNMF", "NTF", "NTF-HALS")
+DISCRIMINATIVE = ("2D-NDTF", "2D-NDTF-mu", "3D-NDTF", "3D-NDTF-mu", "N2S2L", "N2S2L-mu")
 DISTANCES = ("euclidean", "cosine")
 # other features of the same fitted model, as methods of their own: N2S2L-all, NMF-nnls, ...
 # name -> (methods that have it, how coefficients are found, whether all of them are features)
@@ -82,7 +81,7 @@ def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
 
 
 def rank(n: int, m: int) -> int:
-    """k = N m / (N + m), rounded."""
+    """The papers' k: N m / (N + m), rounded."""
     return max(1, round(n * m / (n + m)))
 
 

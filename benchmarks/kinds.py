@@ -28,6 +28,7 @@ KINDS = {
     "dpca": "benchmarks.dpca",
     "kernel_nmf": "benchmarks.kernel_nmf",
     "kernel_nmf_time": "benchmarks.kernel_nmf_time",
+    "n2s2l": "benchmarks.n2s2l",
     "ndtf": "benchmarks.ndtf",
     "nge_speed": "benchmarks.nge",
 }

@@ -15,8 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .datasets import check_name
-from .faces import DISTANCES, VARIANTS, Fit, Measure, TestSet, batch, check_names, influence, measured, nested
-from .faces import patch_section, rank, variants_of
+from .faces import (
+    DISTANCES,
+    VARIANTS,
+    Fit,
+    Measure,
+    TestSet,
+    batch,
+    check_names,
+    influence,
+    measured,
+    nested,
+    patch_section,
+    rank,
+    variants_of,
+)
 from .kinds import Context
 from .occluders import OBJECTS, occluded
 from .results import Report, Row
@@ -27,8 +40,21 @@ from .study_report import finish
 if TYPE_CHECKING:
     from .pipelines import Setup
 
-METHODS = ("1-NN", "PCA", "NMF", "LNMF", "NTF", "LDA", "MFA", "2D-NDTF", "3D-NDTF")
-MATRICES = ("NTF", "3D-NDTF")
+# name -> (estimator, options): multiplicative rules as the paper, and -HALS, which come much closer to a minimum
+FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "NMF": ("NMF", {"solver": "multiplicative"}),
+    "NMF-HALS": ("NMF", {"solver": "auto"}),
+    "LNMF": ("LNMF", {}),
+    "NTF": ("NTF", {"solver": "multiplicative"}),
+    "NTF-HALS": ("NTF", {"solver": "auto"}),
+    "2D-NDTF": ("NDTF", {"solver": "auto"}),
+    "2D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
+    "3D-NDTF": ("NDTF", {"solver": "auto"}),
+    "3D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
+}
+PROJECTIONS = ("PCA", "LDA", "MFA")
+METHODS = ("1-NN", *PROJECTIONS, *FACTORIZATIONS)
+MATRICES = ("NTF", "NTF-HALS", "3D-NDTF", "3D-NDTF-mu")
 
 
 @dataclass(frozen=True)
@@ -41,7 +67,8 @@ class Parameters:
     variants : "all" for all coefficients of NDTF as features, "nnls" for nonnegative ones
     metrics : of the nearest neighbour; all but the Euclidean are settings of their own
     splits : random halves
-    iterations : of every factorization, all of them
+    iterations : of the factorizations, all of them
+    multiplicative_iterations : of those by multiplicative rules, which are cheaper and slower
     alphas : weights of NDTF's graphs
     dimensions : numbers of directions of PCA, LDA and MFA to choose from
     rank_factor : k is so many times N m / (N + m)
@@ -56,6 +83,7 @@ class Parameters:
     metrics: tuple[str, ...] = DISTANCES
     splits: int = 5
     iterations: int = 200
+    multiplicative_iterations: int = 500
     alphas: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     dimensions: tuple[int, ...] = (20, 39, 60, 80, 100, 120, 160)
     rank_factor: float = 1.0
@@ -102,9 +130,9 @@ def solve(job: Job) -> Iterator[Row]:
 
 
 def _points(p: Parameters, method: str) -> tuple[Point, ...]:
-    if method in ("PCA", "LDA", "MFA"):
+    if method in PROJECTIONS:
         return tuple({"dimensions": d} for d in p.dimensions)
-    return tuple({"alpha": a} for a in p.alphas) if method.endswith("NDTF") else ({},)
+    return tuple({"alpha": a} for a in p.alphas) if "NDTF" in method else ({},)
 
 
 def _tests(job: Job, X: np.ndarray) -> Iterator[tuple[np.ndarray, dict[str, Any]]]:
@@ -128,9 +156,8 @@ def _fit(job: Job) -> Fit:
     }
     if job.method in projections:
         return nested(projections[job.method], job.points)
-    discriminative = job.method.endswith("NDTF")
-    name = "NDTF" if discriminative else job.method
-    return batch(name, partial(_setup, job), job.points, first=discriminative)
+    name, options = FACTORIZATIONS[job.method]
+    return batch(name, partial(_setup, job), job.points, first=name == "NDTF", **options)
 
 
 def _setup(job: Job, X: np.ndarray) -> Setup:
@@ -138,8 +165,9 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     from .pipelines import Setup
 
     k = max(1, round(job.parameters.rank_factor * rank(len(X), int(np.prod(X.shape[1:])))))
-    seed = job.seed_for("start")
-    return Setup(k, max_iter=job.parameters.iterations, seed=seed, dtype=job.run.dtype, device=job.run.device)
+    p = job.parameters
+    iterations = p.iterations if FACTORIZATIONS[job.method][1].get("solver") == "auto" else p.multiplicative_iterations
+    return Setup(k, max_iter=iterations, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
 
 
 def _pictures(job: Job, X: np.ndarray) -> Row:

@@ -73,13 +73,11 @@ def _grid(side: int) -> tuple[Array, Array]:
     return line[:, None] + 0 * line, line + 0 * line[:, None]
 
 
-def _ball(
-    y: Array, x: Array, down: float, across: float, height: float, width: float
-) -> tuple[NDArray[np.bool_], Array]:
+def _ball(y: Array, x: Array, down: float, across: float, height: float, width: float) -> tuple[Array, Array]:
     """Where an ellipsoid is, and how bright under a lamp from the upper left."""
     v, u = (y - down) / height, (x - across) / width
     depth = np.sqrt(np.clip(1 - v**2 - u**2, 0, None))
-    return depth > 0, np.clip(-0.5 * v - 0.4 * u + 0.77 * depth, 0, 1)
+    return np.asarray(depth > 0), np.clip(-0.5 * v - 0.4 * u + 0.77 * depth, 0, 1)
 
 
 def _spot(image: Array, y: Array, x: Array, at: tuple[float, float], size: tuple[float, float], grey: float) -> Array:
