@@ -25,6 +25,7 @@ from .errors import ConfigError
 from .words import unknown
 
 KINDS = {
+    "batch_speed": "benchmarks.batch_speed",
     "dpca": "benchmarks.dpca",
     "kernel_nmf": "benchmarks.kernel_nmf",
     "kernel_nmf_time": "benchmarks.kernel_nmf_time",

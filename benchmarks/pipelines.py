@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import nnfactor
+from nnfactor.models.base import Factorization
 
 from .errors import ConfigError
 from .splits import folds
@@ -138,13 +139,14 @@ def build(name: str, setup: Setup, **point: Any) -> Any:
 def fit_all(estimators: Sequence[Any], X: Any, y: Any = None) -> list[Any]:
     """Fit parameter points or seeds of one data set, as one batch where the package can."""
     batch = getattr(nnfactor, "batch_fit", None)
-    return list(batch(list(estimators), X, y)) if batch else [e.fit(X, y) for e in estimators]
+    factorizations = all(isinstance(e, Factorization) for e in estimators) and len(set(map(type, estimators))) == 1
+    if batch is not None and factorizations and len(estimators) > 1:
+        return list(batch(list(estimators), X, y))
+    return [e.fit(X, y) for e in estimators]
 
 
-def batch_speedup(
-    make: Callable[[], Sequence[Any]], X: Any, y: Any = None, rounds: int = 5
-) -> tuple[float, float, float]:
-    """How many times faster `fit_all` is than one after the other: median, least and largest ratio of the rounds.
+def batch_speedup(make: Callable[[], Sequence[Any]], X: Any, y: Any = None, rounds: int = 5) -> list[float]:
+    """How many times faster `fit_all` is than one after the other, round by round.
 
     `make` gives new estimators each time. The two take turns, the first round is discarded.
     """
@@ -156,7 +158,7 @@ def batch_speedup(
         for estimator in make():
             estimator.fit(X, y)
         ratios.append((time.perf_counter() - between) / (between - start))
-    return median(ratios[1:]), min(ratios[1:]), max(ratios[1:])
+    return ratios[1:]
 
 
 def features(model: Any, X: Array, first: int | None = None) -> Array:

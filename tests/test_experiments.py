@@ -4,6 +4,7 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from html import unescape
 
 import numpy as np
 import pytest
@@ -442,7 +443,7 @@ def test_end_to_end(name, tmp_path):
     assert all(0 <= rate <= 100 for rate in rates)
     assert not rates or max(rates) > 80
     assert rates or all(r.get("seconds", r.get("growth")) > 0 for r in scores)
-    page = (tmp_path / name / "report.html").read_text()
+    page = unescape((tmp_path / name / "report.html").read_text())
     assert all(claim.text in page for claim in configs.load(configs.find(name)).header.claims)
 
 
