@@ -150,7 +150,7 @@ keep_embeddings
         verbose: int = 0,
         keep_embeddings: bool = False,
         batch_size: int | None = None,
-        forgetting: float = 2.0,
+        forgetting: float = 4.0,
     ) -> None:
         self.n_components = n_components
         self.n_discriminative = n_discriminative

@@ -68,7 +68,7 @@ keep_embeddings
         verbose: int = 0,
         keep_embeddings: bool = False,
         batch_size: int | None = None,
-        forgetting: float = 2.0,
+        forgetting: float = 4.0,
     ) -> None:
         super().__init__(
             n_components,

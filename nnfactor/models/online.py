@@ -23,12 +23,32 @@ from ..core.terms import Fit, Graph, objective
 from .base import Factorization, Model, beta_of, factor_names, given_array, one_of
 from .reading import Source
 
+ROUNDS = 3  # of coefficients and bases on one batch of a stream
 ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
 
 
 def _takes_batches(estimator: Any) -> bool:
-    """Whether mini-batches are part of the estimator's surface."""
-    return "batch_size" in estimator.get_params(deep=False)
+    """Whether the estimator, with its parameters, learns from batches; otherwise it has no `partial_fit`."""
+    given = estimator.get_params(deep=False)
+    complaint = _unsupported(given, 2)
+    if complaint:
+        raise AttributeError(complaint)
+    return "batch_size" in given
+
+
+def _unsupported(given: dict[str, Any], order: int) -> str:
+    """Why there are no sums that stand for samples; nothing if there are, or if a parameter is bad anyway."""
+    loss = given.get("loss", "frobenius")
+    if (loss not in ("frobenius", "kullback-leibler", 1, 2) and isinstance(loss, numbers.Real)) or (
+        order > 2 and loss in ("kullback-leibler", 1)
+    ):
+        return (
+            f"loss={loss!r} with data of {order} dimensions has no mini-batches; they work for loss='frobenius' with "
+            "data of any order and for loss='kullback-leibler' with matrices. Use fit with batch_size=None"
+        )
+    if given.get("basis_rule", "exact") == "paper":
+        return "basis_rule='paper' has no mini-batches; use basis_rule='exact', or fit with batch_size=None"
+    return ""
 
 
 class Online(Factorization):
@@ -122,12 +142,15 @@ class Online(Factorization):
         """Coefficients of new samples, their share of the sums, then the bases."""
         fit, graphs, modes = replace(model.terms[0], data=data), model.terms[1:], model.names[1:]
         term, beta = (Moments(modes), 2) if isinstance(fit, Fit) else (Ratios(modes), 1)
+        bare = [replace(g, gauge=()) for g in graphs]
         factors = {**bases, "V": fresh(data, bases, modes)}
-        factors["V"] = coefficients([fit, *graphs], factors, model.rules["V"], self._times(beta))
-        share = term.of(data, factors)
-        if graphs:
-            share["energy"] = energies([replace(g, gauge=()) for g in graphs], factors["V"])
-        return improved(term, model.rules, {**factors, **moved(sums, share)})
+        for i in range(ROUNDS):
+            factors["V"] = coefficients([fit, *graphs], factors, model.rules["V"], 1 if i else self._times(beta))
+            share = term.of(data, factors)
+            if isinstance(term, Moments):
+                share["energy"] = energies(bare, factors["V"])
+            factors = improved(term, model.rules, {**factors, **moved(sums, share)})
+        return factors
 
     def _publish_step(self, source: Source, factors: dict[str, Tensor], names: tuple[str, ...], seen: int) -> None:
         """Everything at once, when nothing can fail any more; the sums follow the bases' normalisation."""
@@ -215,16 +238,9 @@ class Online(Factorization):
             raise ValueError(f"forgetting must be a finite number >= 0 (0: nothing is forgotten), got {forgetting!r}")
 
     def _check_model(self, data: Data) -> None:
-        """Refuse what has no sums that stand for samples."""
-        beta = beta_of(getattr(self, "loss", "frobenius"))
-        if beta not in (1, 2) or (beta == 1 and data.order > 2):
-            raise ValueError(
-                f"loss={self.loss!r} with data of {data.order} dimensions has no mini-batches; they work for "
-                "loss='frobenius' with data of any order and for loss='kullback-leibler' with matrices. Use "
-                "batch_size=None"
-            )
-        if getattr(self, "basis_rule", "exact") != "exact":
-            raise ValueError("basis_rule='paper' has no mini-batches; use basis_rule='exact', or batch_size=None")
+        complaint = _unsupported(self.get_params(deep=False), data.order)
+        if complaint:
+            raise ValueError(complaint)
 
     def _check_stream(self) -> None:
         if self.n_init != 1:

@@ -1,0 +1,411 @@
+"""Mini-batches: sums that stand for samples, fits batch by batch, streams."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from tables import problem
+
+from nnfactor import N2S2L, NGE, NMF, NTF, MarginalFisher
+from nnfactor.core import BetaFit, Fit, Graph, Links, objective
+from nnfactor.core.cuts import Cut, Seen
+from nnfactor.core.online import Epochs, Moments, Ratios, batches_of, energies, moved, zero_sums
+from nnfactor.core.terms import see
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+DIGITS = load_digits(return_X_y=True)
+
+
+def data(n=40, m=9, seed=0, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    return (rng.random((n, 3)) ** 2 @ rng.random((3, m)) + 0.02 * rng.random((n, m))).astype(dtype)
+
+
+def labels(n, seed=0):
+    return np.random.default_rng(seed).integers(-1, 3, size=n)
+
+
+# --- the sums as a term
+
+
+@pytest.mark.parametrize("order", [2, 3, 4])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_moments_are_what_the_bases_see_of_all_samples(order, batch):
+    p = problem(order, batch)
+    graphs = [Graph(p.own, "V", gauge=p.modes[1:], weight=2.0, columns=p.first)]
+    bare = [Graph(p.own, "V", weight=2.0, columns=p.first)]
+    fit = Fit(p.X, p.modes)
+    term = Moments(p.modes[1:], fit.data.sqnorm())
+    state = {**p.factors, **zero_sums(term, p.factors)}
+    for rows in batches_of(len(p.X), 2, 0):
+        rows = torch.from_numpy(rows)
+        share = term.of(fit.data.take(rows), {"V": p.factors["V"][..., rows, :]})
+        state |= moved({key: state[key] for key in share}, share)
+    state["energy"] = energies(bare, p.factors["V"])
+    torch.testing.assert_close(term.value(state), objective([fit, *graphs], p.factors))
+    for name in p.modes[1:]:
+        mine, full = see([term], state, name), see([fit, *graphs], p.factors, name)
+        torch.testing.assert_close(mine.up(state[name]), full.up(state[name]))
+        torch.testing.assert_close(mine.down(state[name]), full.down(state[name]))
+
+
+def test_half_gradients_of_the_sums():
+    p = problem(2, (2,))
+    for term, fit in ((Moments(("U1",)), Fit(p.X, p.modes)), (Ratios(("U1",)), BetaFit(p.X, p.modes, 1.0))):
+        state = {**p.factors, **zero_sums(term, p.factors)}
+        state |= moved(state, term.of(fit.data, state))
+        U = state["U1"].clone().requires_grad_()
+        (gradient,) = torch.autograd.grad(term.value({**state, "U1": U}).sum(), U)
+        block = term.block(state, "U1")
+        torch.testing.assert_close(block.half_gradient(state["U1"]), gradient / 2)
+        full = fit.block(state, "U1")
+        torch.testing.assert_close(block.half_gradient(state["U1"]), full.half_gradient(state["U1"]))
+
+
+def test_a_share_that_is_taken_out_leaves_nothing():
+    p = problem(2, dtype=torch.float32)
+    term, fit = Moments(("U1",)), Fit(p.X, p.modes)
+    zero = zero_sums(term, p.factors)
+    share = term.of(fit.data, p.factors)
+    for key, left in moved(moved(zero, share), {k: 0 * v for k, v in share.items()}, share).items():
+        assert left.dtype == torch.float64 and not left.any(), key
+
+
+# --- graphs cut at a batch
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_cut_sees_the_whole_graph(batch, weighted):
+    """Gradient, energy changes and curvature of a batch's V are those of the term over all samples."""
+    rng = np.random.default_rng(0)
+    n, rows = 12, np.array([7, 0, 3, 4, 11])
+    A = np.triu(rng.random((n, n)) < 0.4, 1) * (rng.random((n, n)) if weighted else 1.0)
+    links = Links(A + A.T, cliques=rng.integers(-1, 3, size=n), clique_weight=0.7)
+    V, U = (torch.as_tensor(rng.random((*batch, 4, d))).mT for d in (n, 5))
+    for columns in (None, np.arange(4) > 1, np.zeros(4)):
+        graph = Graph(links, "V", gauge=("U1",), weight=3.0, columns=columns)
+        cut = Cut(graph, rows)
+        mine = Seen(cut, cut.outside(V))
+        here, new = V[..., rows, :], V.clone()
+        new[..., rows, :] = torch.as_tensor(rng.random(here.shape))
+        full = graph.block({"V": V, "U1": U}, "V")
+        part = mine.block({"V": here, "U1": U}, "V")
+        expected = full.half_gradient(V)[..., rows, :]
+        torch.testing.assert_close(part.half_gradient(here).expand_as(expected), expected)
+        whole = [Graph(links, "V", weight=3.0, columns=columns)]
+        change = mine.energy(new[..., rows, :]) - mine.energy(here)
+        torch.testing.assert_close(change, energies(whole, new) - energies(whole, V))
+
+
+def test_batches_are_a_partition():
+    links = Links(np.eye(23, k=1) + np.eye(23, k=-1))
+    for given in ({}, {"graphs": [links]}, {"graphs": [links], "codes": labels(23)}):
+        for size in (1, 5, 23, 100):
+            batches = batches_of(23, size, 0, **given)
+            assert sorted(np.concatenate(batches)) == list(range(23))
+            assert max(map(len, batches)) <= size and len(batches) == -(-23 // size)
+
+
+# --- fit
+
+
+def _mu_epoch(X, V, U, rows_of_batches, order):
+    """Incremental multiplicative epoch in plain numpy: exact sums, one V update and one U update per visit."""
+    for b in order:
+        rows = rows_of_batches[b]
+        V[rows] *= (X[rows] @ U) / (V[rows] @ (U.T @ U))
+        U *= (X.T @ V) / (U @ (V.T @ V))
+    return V, U
+
+
+def test_epochs_against_plain_numpy():
+    from nnfactor.core import multiplicative
+
+    X, rng = data(), np.random.default_rng(1)
+    V, U = rng.random((40, 3)) + 0.1, rng.random((9, 3)) + 0.1
+    fit = Fit(torch.from_numpy(X), ("V", "U1"))
+    batches = batches_of(40, 7, 3)
+    rules = {"U1": multiplicative, "V": multiplicative}
+    epochs = Epochs([fit], rules, batches, seed=5, times=1)
+    state = epochs.begin({"V": torch.from_numpy(V.copy()), "U1": torch.from_numpy(U.copy())})
+    order = np.random.default_rng(5)
+    seen = np.zeros((40, 3))
+    for b in order.permutation(len(batches)):  # the first epoch: sums over the batches seen so far
+        rows = batches[b]
+        V[rows] *= (X[rows] @ U) / (V[rows] @ (U.T @ U))
+        seen[rows] = V[rows]
+        U *= (X.T @ seen) / (U @ (seen.T @ seen))
+    state = epochs(state)
+    for _ in range(3):
+        V, U = _mu_epoch(X, V, U, batches, order.permutation(len(batches)))
+        state = epochs(state)
+    np.testing.assert_allclose(state["factors"]["V"], V, rtol=1e-9)
+    np.testing.assert_allclose(state["factors"]["U1"], U, rtol=1e-9)
+    np.testing.assert_allclose(epochs.term.value(state["factors"]), ((X - V @ U.T) ** 2).sum(), rtol=1e-9)
+
+
+FITS = {
+    "NMF": lambda **kw: NMF(3, **kw),
+    "NMF, multiplicative": lambda **kw: NMF(3, solver="mu", **kw),
+    "NMF, projected": lambda **kw: NMF(3, solver="projected", **kw),
+    "NMF, KL": lambda **kw: NMF(3, loss="kullback-leibler", **kw),
+    "NTF": lambda **kw: NTF(3, sample_shape=(3, 3), **kw),
+    "NGE": lambda **kw: NGE(3, alpha=1.0, **kw),
+    "NGE, m_matrix": lambda **kw: NGE(3, alpha=30.0, solver="m_matrix", **kw),
+    "NGE, cliques": lambda **kw: NGE(3, graph=MarginalFisher(n_neighbors=99), **kw),
+    "NGE, tensor": lambda **kw: NGE(3, sample_shape=(3, 3), **kw),
+}
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_the_objective_never_rises_and_is_the_published_one(name):
+    X, y = data(), labels(40)
+    model = FITS[name](batch_size=11, max_iter=12, tol=0, random_state=0).fit(X, y)
+    objective = model.history_["objective"][0 if name.startswith("NGE") else 1 :]
+    assert (np.diff(objective) <= 1e-9 * objective[0]).all()
+    assert model.loss_ <= objective[-1] * (1 + 1e-9)
+    assert model.n_iter_ == 12 and model.n_steps_ == 48 and model.n_samples_seen_ == 40
+    if "KL" not in name and "NGE" not in name:
+        error = np.linalg.norm(X - model.inverse_transform(model.embedding_).reshape(40, -1))
+        np.testing.assert_allclose([error, error**2], [model.reconstruction_err_, model.loss_], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_one_batch_of_all_samples_reaches_a_stationary_point_of_the_full_fit(name):
+    """`batch_size >= n`: the full-batch fit, started from it, finds nothing to improve."""
+    X, y = data(), labels(40)
+    model = FITS[name](batch_size=100, max_iter=3000, tol=0, random_state=0).fit(X, y)
+    start = (model.embedding_, *model.factors_)
+    on = FITS[name](init=start, max_iter=10, tol=0).fit(X, y)
+    assert model.n_steps_ == 3000
+    assert (1 - 2e-4) * model.loss_ <= on.loss_ <= model.loss_ * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("kw", [{"loss": "frobenius"}, {"loss": "kullback-leibler"}])
+def test_sparse_and_float32_and_zeros_and_restarts(kw):
+    X = data() * (np.random.default_rng(0).random((40, 9)) < 0.5)
+    X[3], X[:, 2] = 0, 0
+    make = lambda **more: NMF(3, batch_size=8, max_iter=15, tol=0, random_state=0, **kw, **more)
+    dense, sparse = make(init="random").fit(X), make(init="random").fit(sp.csr_array(X))
+    np.testing.assert_allclose(sparse.loss_, dense.loss_, rtol=1e-8)
+    single = make(init="random").fit(X.astype(np.float32))
+    assert single.embedding_.dtype == single.components_.dtype == np.float32
+    np.testing.assert_allclose(single.loss_, dense.loss_, rtol=1e-3)
+    assert not dense.embedding_[3].any() and np.isfinite(dense.components_).all()
+    several = make(n_init=3).fit(X)
+    np.testing.assert_allclose(several.loss_, several.restarts_["loss"].min(), rtol=1e-9)
+    alone = make().fit(X)
+    np.testing.assert_allclose(several.restarts_["loss"][0], alone.loss_, rtol=1e-9)
+
+
+def test_zero_data():
+    model = NMF(2, batch_size=2, random_state=0).fit(np.zeros((5, 4)))
+    assert model.loss_ == 0 and not model.embedding_.any()
+    stream = NMF(2, random_state=0).partial_fit(np.zeros((5, 4)))
+    for _ in range(20):
+        stream.partial_fit(1e-20 * data(30, 4))
+    left = 1e-20 * data(30, 4) - stream.transform(1e-20 * data(30, 4)) @ stream.components_
+    assert np.linalg.norm(left) < 0.2 * np.linalg.norm(1e-20 * data(30, 4))
+
+
+def test_given_graphs_are_cut_to_batches():
+    X, y = data(), labels(40)
+    built = NGE(3, alpha=5.0, batch_size=9, max_iter=8, tol=0, random_state=0).fit(X, y)
+    given = NGE(3, alpha=5.0, batch_size=9, max_iter=8, tol=0, random_state=0, graph=built.graph_, n_discriminative=3)
+    np.testing.assert_allclose(given.fit(X, y).loss_, built.loss_, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("make", "size"), [(lambda **kw: NMF(10, **kw), 300), (lambda **kw: NGE(10, **kw), 300)])
+def test_digits_within_two_percent_of_the_batch_objective(make, size):
+    X, y = DIGITS[0][:900].astype(np.float32), DIGITS[1][:900]
+    full = make(random_state=0).fit(X, y)
+    mini = make(random_state=0, batch_size=size).fit(X, y)
+    assert mini.loss_ <= 1.02 * full.loss_
+
+
+# --- partial_fit
+
+
+def _hals(F, G, P):
+    for j in range(F.shape[1]):
+        if G[j, j] > 0:
+            F[:, j] = np.maximum(F[:, j] + (P[:, j] - F @ G[:, j]) / G[j, j], 0)
+
+
+def test_partial_fit_against_plain_numpy():
+    """Mairal et al. 2010 with HALS, forgetting and three rounds a batch, written out."""
+    X, U = data(60), np.random.default_rng(2).random((9, 3))
+    model = NMF(3, solver="hals", init=(None, U), forgetting=1.5)
+    A, B, seen, U = np.zeros((3, 3)), np.zeros((9, 3)), 0, U.copy()
+    for rows in (slice(0, 25), slice(25, 26), slice(26, 60)):
+        x = X[rows]
+        keep = (seen / (seen + len(x))) ** 1.5
+        V = np.repeat((x @ U).sum(1, keepdims=True) / (U.T @ U).sum(), 3, axis=1)
+        A, B = keep * A, keep * B
+        for i in range(3):
+            for _ in range(1 if i else 7):
+                _hals(V, U.T @ U, x @ U)
+            _hals(U, A + V.T @ V, B + x.T @ V)
+        A, B, seen = A + V.T @ V, B + x.T @ V, seen + len(x)
+        model.partial_fit(x)
+        np.testing.assert_allclose(model.components_, U.T, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(model.moments_["pull"], B, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(model.moments_["gram"], A, rtol=1e-8, atol=1e-12)
+    assert (model.n_steps_, model.n_samples_seen_) == (3, 60)
+
+
+def test_partial_fit_kullback_leibler_against_plain_numpy():
+    """Lefevre, Bach and Fevotte 2011 at beta = 1, written out."""
+    X, U = data(60), np.random.default_rng(2).random((9, 3)) + 0.1
+    model = NMF(3, loss="kullback-leibler", init=(None, U), forgetting=0.0)
+    A, B, U = np.zeros((9, 3)), np.zeros(3), U.copy()
+    for x in (X[:25], X[25:26], X[26:]):
+        V = np.repeat((x @ U).sum(1, keepdims=True) / (U.T @ U).sum(), 3, axis=1)
+        for i in range(3):
+            for _ in range(1 if i else 10):
+                V *= (x / (V @ U.T)) @ U / U.sum(0)
+            a, b = U * ((x / (V @ U.T)).T @ V), V.sum(0)
+            U = (A + a) / (B + b)
+        A, B = A + a, B + b
+        model.partial_fit(x)
+        np.testing.assert_allclose(model.components_, U.T, rtol=1e-8)
+
+
+STREAMS = {key: FITS[key] for key in ("NMF", "NMF, multiplicative", "NMF, KL", "NTF", "NGE", "NGE, tensor")}
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_can_be_pickled_and_repeated(name):
+    X, y = data(60), labels(60)
+    chunks = [slice(0, 20), slice(20, 21), slice(21, 60)]
+    one, other = (STREAMS[name](random_state=0) for _ in range(2))
+    for rows in chunks:
+        one.partial_fit(X[rows], y[rows])
+        other = pickle.loads(pickle.dumps(other)).partial_fit(X[rows], y[rows])
+    for F, G in zip(one.factors_, other.factors_, strict=True):
+        np.testing.assert_array_equal(F, G)
+    assert not hasattr(clone(one), "factors_")
+    assert one.transform(X).shape == (60, 3)
+    fitted = STREAMS[name](random_state=0).fit(X, y)
+    again = one.fit(X, y)
+    np.testing.assert_array_equal(again.embedding_, fitted.embedding_)
+    assert not hasattr(again, "moments_") and not hasattr(again, "n_steps_")
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_a_stream_learns_what_a_fit_learns(name):
+    X, y = data(600), np.arange(600) % 3
+    stream, full = STREAMS[name](random_state=0), STREAMS[name](random_state=0).fit(X, y)
+    for rows in np.split(np.arange(600), 12):
+        stream.partial_fit(X[rows], y[rows])
+    error = lambda model: np.linalg.norm(X - model.inverse_transform(model.transform(X)).reshape(600, -1))
+    assert error(stream) <= 1.1 * error(full)
+
+
+@pytest.mark.parametrize("name", [*STREAMS, "NGE, cliques"])
+def test_partial_fit_after_fit_goes_on(name):
+    """The fitted factors stand for their data: a step on a few of the same samples hardly moves a converged model."""
+    X, y = data(200), labels(200)
+    for size in (None, 50):
+        model = FITS[name](random_state=0, batch_size=size, max_iter=800, tol=1e-9).fit(X, y)
+        before = [F.copy() for F in model.factors_]
+        model.partial_fit(X[:10], y[:10])
+        assert model.n_samples_seen_ == 210 and model.embedding_.shape == (10, 3) and not hasattr(model, "loss_")
+        for F, G in zip(model.factors_, before, strict=True):
+            assert np.linalg.norm(F - G) < 0.1 * np.linalg.norm(G)
+
+
+def test_unlabelled_batches_and_classes_that_come_later():
+    X = data(60)
+    model = NGE(4, random_state=0).partial_fit(X[:10], np.full(10, -1))
+    assert len(model.classes_) == 0
+    model.partial_fit(X[10:30], np.arange(20) % 2).partial_fit(X[30:], 5 + np.arange(30) % 3)
+    assert model.n_discriminative_ == 2 and model.classes_.tolist() == [0, 1, 5, 6, 7]
+
+
+def test_scale_is_fixed_by_the_first_batch():
+    X = data(60)
+    one, other = NMF(3, random_state=0), NMF(3, random_state=0)
+    for rows in (slice(0, 30), slice(30, 60)):
+        one.partial_fit(X[rows])
+        other.partial_fit(X[rows] * 2.0**400)
+    assert one.moments_["scale"] == 1 and other.moments_["scale"] > 1e100
+    np.testing.assert_allclose(one.transform(X), other.transform(X * 2.0**400) / (2.0**400) * _ratio(one, other))
+
+
+def _ratio(one, other):
+    """Between components: an arbitrary unit that the random start takes from the data."""
+    return (other.components_.sum(1) / one.components_.sum(1))[None]
+
+
+def test_sparse_batches_and_memory_of_a_stream():
+    X = data(60) * (np.random.default_rng(0).random((60, 9)) < 0.5)
+    dense, sparse = NMF(3, random_state=0), NMF(3, random_state=0)
+    for rows in (slice(0, 30), slice(30, 60)):
+        dense.partial_fit(X[rows])
+        sparse.partial_fit(sp.csr_array(X[rows]))
+    np.testing.assert_allclose(dense.components_, sparse.components_, rtol=1e-8)
+    assert sum(v.size for v in dense.moments_.values() if hasattr(v, "size")) == 9 * 3 + 3 * 3 + 3
+
+
+def test_torch_in_torch_out():
+    X = torch.from_numpy(data().astype(np.float32))
+    model = NMF(3, random_state=0).partial_fit(X[:20]).partial_fit(X[20:])
+    assert isinstance(model.components_, torch.Tensor) and model.components_.dtype == torch.float32
+    assert model.moments_["gram"].dtype == torch.float64
+
+
+def test_planted_stream_within_two_percent():
+    rng = np.random.default_rng(0)
+    parts = rng.gamma(0.3, size=(5, 40)).astype(np.float32)
+    chunks = [
+        (rng.gamma(0.5, size=(300, 5)) @ parts + 0.1 * rng.random((300, 40))).astype(np.float32) for _ in range(15)
+    ]
+    stream = NMF(5, random_state=0)
+    for X in chunks:
+        stream.partial_fit(X)
+    X = np.concatenate(chunks)
+    residual = X - stream.transform(X) @ stream.components_
+    assert (residual.astype(float) ** 2).sum() <= 1.02 * NMF(5, random_state=0, max_iter=1000).fit(X).loss_
+
+
+# --- what is refused
+
+
+def test_what_is_refused():
+    X, y = data(), labels(40)
+    for size in (0, -1, 2.5, True, "4"):
+        with pytest.raises(ValueError, match="batch_size must be None"):
+            NMF(3, batch_size=size).fit(X)
+    with pytest.raises(ValueError, match="forgetting"):
+        NMF(3, forgetting=-1.0).partial_fit(X)
+    with pytest.raises(ValueError, match="'kullback-leibler' with matrices"):
+        NMF(3, loss=1.5, batch_size=5).fit(X)
+    with pytest.raises(ValueError, match="'kullback-leibler' with matrices"):
+        NTF(3, loss="kullback-leibler").partial_fit(X.reshape(-1, 3, 3))
+    assert not hasattr(NMF(3, loss=1.5), "partial_fit") and not hasattr(N2S2L(3), "partial_fit")
+    with pytest.raises(ValueError, match="basis_rule='paper'"):
+        NGE(3, solver="mu", basis_rule="paper", batch_size=5).fit(X, y)
+    with pytest.raises(ValueError, match="one start"):
+        NMF(3, n_init=2).partial_fit(X)
+    with pytest.raises(ValueError, match="over all samples cannot be cut"):
+        NGE(3, graph=(np.zeros((40, 40)), np.zeros((40, 40))), n_discriminative=1).partial_fit(X)
+    with pytest.raises(ValueError, match=r"init must be .* arrays \(V, U1 \(9, 3\)\)"):
+        NMF(3, init=(None,)).partial_fit(X)
+
+
+def test_a_step_that_fails_changes_nothing():
+    X = data()
+    model = NMF(3, random_state=0).partial_fit(X)
+    before = pickle.dumps(model)
+    bad = X.copy()
+    bad[0, 0] = np.nan
+    for wrong in (X[:, :5], bad, -X):
+        with pytest.raises(ValueError, match=r"features|NaN|Negative"):
+            model.partial_fit(wrong)
+        assert pickle.dumps(model) == before
