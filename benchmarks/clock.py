@@ -38,26 +38,34 @@ class Spread:
 
 @dataclass(frozen=True)
 class Clock:
-    """Wall-clock time of a call, the device's queue emptied before and after it."""
+    """Time of a call, the device's queue emptied before and after it.
+
+    `now` is the wall clock, or the processor time of this process: with one thread on the CPU both are the same on an
+    idle machine, and only the second is still right on a busy one.
+    """
 
     synchronise: Callable[[], Any] = lambda: None
+    now: Callable[[], float] = time.perf_counter
 
     @classmethod
-    def on(cls, device: Any) -> Clock:
-        """For a torch device."""
+    def on(cls, device: Any, threads: int | None = None) -> Clock:
+        """For a torch device; processor time when told that there is one thread, on the CPU."""
         if device.type != "cuda":
-            return cls()
+            return cls(now=time.process_time if threads == 1 else time.perf_counter)
         import torch
 
         return cls(lambda: torch.cuda.synchronize(device))
 
+    def read(self) -> float:
+        """The time by now, everything that was started being finished."""
+        self.synchronise()
+        return self.now()
+
     def time(self, work: Callable[[], T]) -> tuple[float, T]:
         """Seconds, and what the call returned."""
-        self.synchronise()
-        start = time.perf_counter()
+        start = self.read()
         value = work()
-        self.synchronise()
-        return time.perf_counter() - start, value
+        return self.read() - start, value
 
 
 @dataclass

@@ -33,6 +33,7 @@ KINDS = {
     "ndtf": "benchmarks.ndtf",
     "nge_speed": "benchmarks.nge",
 }
+KINDS = {"nge_speed": "benchmarks.nge", "peers": "benchmarks.peers", "scaling": "benchmarks.scaling"}
 
 
 @dataclass(frozen=True)
