@@ -99,6 +99,10 @@ TERMS = {
     "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", "weight"), L2("U1", "weight"), L2("V", 0.5)],
     "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Graph(p.own, "V", weight=0.1)],
 } | {f"beta {b:g}": (lambda p, b=b: [BetaFit(p.X + 0.01, p.modes, b)]) for b in (-0.5, 0, 0.5, 1, 1.5, 2, 3)}
+TERMS |= {  # matrices and tensors of stored entries
+    "stored, fit": lambda p: [Fit(p.X.to_sparse_coo(), p.modes), L1("V", "weight"), L2("U1", 0.5)],
+    "stored, KL": lambda p: [BetaFit(p.X.to_sparse_coo(), p.modes, 1)],
+}
 TERMS |= {f"polynomial {d}": partial(_polynomial, degree=d) for d in (1, 2, 3)}
 
 MIXED = {  # beta-divergences with penalties: the exponent must change
@@ -109,7 +113,7 @@ MIXED = {  # beta-divergences with penalties: the exponent must change
     "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Graph(p.own, "V", weight="weight")],
 }
 
-MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied")}
+MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied", "stored, fit")}
 
 RULES = {
     "multiplicative": multiplicative,
@@ -130,17 +134,44 @@ STORAGES = {
     "csr": lambda X: as_data(sp.csr_array(X)),
     "csc": lambda X: as_data(sp.csc_matrix(X)),
     "coo, duplicates": lambda X: as_data(_doubled(X)),
-    "torch csr": lambda X: as_data(_quiet_csr(X)),
+    "torch csr": lambda X: as_data(quiet_csr(X)),
+}
+
+TENSORS = {  # of order 3 and more
+    "torch coo": lambda X: as_data(torch.from_numpy(X).to_sparse_coo()),
+    "torch coo, uncoalesced": lambda X: as_data(_uncoalesced(X)),
+    "scipy coo, duplicates": lambda X: as_data(_doubled(X)),
+    "pydata coo": lambda X: as_data(PyData(X)),
 }
 
 
+class PyData:
+    """What a `sparse.COO` of PyData shows; the entries in any order, some stored zeros."""
+
+    fill_value = 0
+
+    def __init__(self, X):
+        self.shape = X.shape
+        order = np.random.default_rng(0).permutation(X.size)[: X.size - X.size // 5]
+        order = np.union1d(order, np.flatnonzero(X))[::-1]
+        self.coords, self.data = np.stack(np.unravel_index(order, X.shape)), X.ravel()[order]
+
+
 def _doubled(X):
-    i, j = np.nonzero(X)
-    twice = np.concatenate
-    return sp.coo_array((twice([X[i, j] / 4, 3 * X[i, j] / 4]), (twice([i, i]), twice([j, j]))), shape=X.shape)
+    """Every entry in two parts that need not have its sign."""
+    at, values = np.nonzero(X), X[np.nonzero(X)]
+    twice = tuple(np.concatenate([i, i[::-1]]) for i in at)
+    return sp.coo_array((np.concatenate([values * 1.5, -values[::-1] / 2]), twice), shape=X.shape)
 
 
-def _quiet_csr(X):
+def _uncoalesced(X):
+    X = torch.from_numpy(X).to_sparse_coo()
+    at, values = X.indices().flip(1), X.values().flip(0)
+    halves = torch.cat([values / 4, 3 * values / 4])
+    return torch.sparse_coo_tensor(torch.cat([at, at], 1), halves, X.shape, check_invariants=True)
+
+
+def quiet_csr(X):
     import warnings
 
     with warnings.catch_warnings():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from tables import MIXED, MODELS, RULES, STORAGES, TERMS, problem
+from tables import MIXED, MODELS, RULES, STORAGES, TENSORS, TERMS, problem
 
 from nnfactor.core import L1, BetaFit, Fit, Graph, hals, m_matrix, multiplicative, objective, ops, run, see, step, take
 
@@ -93,19 +93,26 @@ def test_slabs_of_a_wide_factor_change_nothing():
     close(hals(V, block), plain)
 
 
-@pytest.mark.parametrize("storage", STORAGES)
-def test_storage_kinds_agree(storage):
-    for batch in ((), (3,)):
-        p = problem(2, batch, seed=3, zeros=0.4)
-        data, dense = STORAGES[storage](p.X.numpy()), Fit(p.X, p.modes).data
+@pytest.mark.parametrize(
+    "storage, order, betas",
+    [
+        *((s, 2, (0.5, 1, 1.5, 3)) for s in STORAGES.values()),
+        *((s, n, (1, 2)) for s in TENSORS.values() for n in (3, 4, 5)),
+    ],
+)
+def test_storage_kinds_agree(storage, order, betas):
+    for batch in ((), (3,), (2, 2)):
+        p = problem(order, batch, seed=3, zeros=0.4)
+        data, dense = storage(p.X.numpy()), Fit(p.X, p.modes).data
         Fs = [p.factors[m] for m in p.modes]
         close(data.sqnorm(), dense.sqnorm())
         close(data.mean(), dense.mean())
         close(data.residual_sq(Fs), dense.residual_sq(Fs))
-        assert (data.largest(), data.smallest()) == (dense.largest(), dense.smallest())
-        for mode in (0, 1):
+        np.testing.assert_allclose((data.largest(), data.smallest()), (dense.largest(), dense.smallest()), rtol=1e-12)
+        close(data.scaled(0.25).residual_sq(Fs), dense.scaled(0.25).residual_sq(Fs))
+        for mode in range(order):
             close(data.mttkrp(Fs, mode), dense.mttkrp(Fs, mode))
-            for beta in (0.5, 1, 1.5, 3):
+            for beta in betas:
                 close(data.divergence(Fs, beta), dense.divergence(Fs, beta))
                 for mine, theirs in zip(data.ratio_products(Fs, mode, beta), dense.ratio_products(Fs, mode, beta)):
                     close(mine.expand_as(Fs[mode]), theirs.expand_as(Fs[mode]))

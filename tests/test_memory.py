@@ -8,7 +8,7 @@ import pytest
 SCRIPT = """
 import resource, sys
 import numpy as np, scipy.sparse as sp, torch
-from nnfactor import NGE, NMF
+from nnfactor import NGE, NMF, NTF
 torch.set_num_threads(1)
 peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 rng = np.random.default_rng(0)
@@ -35,6 +35,13 @@ def fit(n):
     NMF(20, init="random", loss="{loss}", max_iter=2, tol=0).fit(X)
 """
 
+TENSOR = """
+def fit(n):
+    at = torch.from_numpy(rng.integers(n, size=(3, 20 * n)))
+    X = torch.sparse_coo_tensor(at, torch.ones(20 * n), (n, n, n), check_invariants=True)
+    NTF(60, init="random", loss="{loss}", max_iter=2, tol=0).fit(X)
+"""
+
 
 def growth(setup, n):
     done = subprocess.run([sys.executable, "-c", SCRIPT.format(setup=setup, n=n)], capture_output=True, text=True)
@@ -54,3 +61,10 @@ def test_a_sparse_graph_costs_a_few_copies_of_the_embedding(solver):
 def test_sparse_data_are_never_dense(loss):
     # 400 000 entries: 3 MB a copy, factors 1.6 MB each; dense would be 1.6 GB
     assert growth(SPARSE.format(loss=loss), 20_000) < 250
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
+def test_sparse_tensors_need_no_row_of_a_factor_per_entry(loss):
+    # 400 000 entries that share nothing: 6 MB a copy, factors 5 MB each; entries x components would be 96 MB a block
+    assert growth(TENSOR.format(loss=loss), 20_000) < 250

@@ -8,6 +8,7 @@ from . import init, ops
 from .block import Block, Quad
 from .data import Data, Dense, Sparse
 from .extrapolate import accelerated, extrapolated
+from .data import Data, Dense, Sparse, SparseTensor
 from .intake import as_data
 from .links import Links, as_links
 from .rules import Rule, composed, hals, m_matrix, multiplicative, projected
@@ -30,6 +31,7 @@ __all__ = [
     "Rule",
     "Run",
     "Sparse",
+    "SparseTensor",
     "Term",
     "accelerated",
     "as_data",

@@ -25,7 +25,9 @@ from . import divergence as div
 from .links import to_rows
 from .memo import Memo, tiny
 from .ops import component_major, even_cut, gram, khatri_rao, wide
+from .pattern import each_problem, inside_divergence, inside_residual
 from .sparse import CSR, row_of_each
+from .sparse_tensor import SparseTensor
 
 CHUNK = 1 << 18  # entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it
 
@@ -266,30 +268,7 @@ class Sparse:
             yield slice(a, a + step), V[..., a : a + step, :] @ U.mT
 
 
-def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
-    """`f(*factors)` for one problem after the other: what has the size of the pattern exists once at a time."""
-    batch = torch.broadcast_shapes(*(F.shape[:-2] for F in factors))
-    if not batch:
-        return f(*factors)
-    flat = [F.expand(*batch, *F.shape[-2:]).flatten(0, -3) for F in factors]
-    done = [f(*Fs) for Fs in zip(*flat, strict=True)]
-    if done[0].dim() == 0:
-        return torch.stack(done).view(batch)
-    return torch.stack([F.mT for F in done]).unflatten(0, batch).mT  # component-major stays so
-
-
-def inside_residual(x: Tensor, y: Tensor) -> Tensor:
-    """What the stored entries add to `||Y||^2` in `||X - Y||^2`."""
-    return ((x - y).square_() - y.square()).sum()
-
-
-def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor:
-    """What the stored entries add to the divergence of a zero from `y`, float64."""
-    y = y.clamp(min=floor)
-    return _sum64(div.loss(x, y, beta) - div.loss(torch.zeros_like(y), y, beta))
-
-
-Data = Dense | Sparse
+Data = Dense | Sparse | SparseTensor
 
 
 def _reduce(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:

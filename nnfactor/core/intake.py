@@ -11,8 +11,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .data import Data, Dense, Sparse
-from .sparse import from_torch_sparse
+from .data import Data, Dense, Sparse, SparseTensor
+from .sparse import coordinates, from_torch_sparse
 
 
 def as_data(
@@ -27,9 +27,10 @@ def as_data(
 
     Parameters
     ----------
-    X : array, tensor or scipy sparse matrix (CSR, CSC, COO), samples first
+    X : array, tensor, scipy sparse matrix (CSR, CSC, COO) or sparse tensor (COO), samples first
         At least two dimensions, none empty. float32 and float64 stay; half precision becomes float32, integers and
-        bool become float64. A sparse input stays sparse.
+        bool become float64. A sparse input stays sparse; of order 3 and more it is a torch `sparse_coo` tensor, a
+        scipy `coo_array` or a `sparse.COO` of PyData. Repeated entries are summed.
     device : torch device, optional
         Default: where `X` is.
     dtype : torch dtype, optional
@@ -45,11 +46,13 @@ def as_data(
         NaN, infinite or (unless `signed`) negative entries, with how many and where the first is; fewer than two
         dimensions, an empty dimension; complex or text data.
     TypeError
-        A sparse format other than CSR, CSC and COO.
+        A sparse format other than CSR, CSC and COO; of order 3 and more other than COO.
     """
-    if isinstance(X, Dense | Sparse):
+    if isinstance(X, Dense | Sparse | SparseTensor):
         return X
-    if sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided):
+    if is_sparse_tensor(X):
+        return _read_sparse_tensor(X, device, dtype, name, signed)
+    if is_sparse(X):
         return _read_sparse(X, device, dtype, name, signed)
     X = as_tensor(X, name)
     if X.dim() < 2 or 0 in X.shape:
@@ -91,6 +94,7 @@ def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str, sign
     if isinstance(X, Tensor):
         device = X.device if device is None else device
         X = from_torch_sparse(X)
+    X = matrix_of(X)
     if X.format not in ("csr", "csc", "coo"):
         raise TypeError(f"{name}: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
     if X.ndim != 2 or 0 in X.shape:
@@ -104,15 +108,66 @@ def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str, sign
         S.sum_duplicates()
     values = torch.from_numpy(np.ascontiguousarray(S.data))
     if len(values) and not (bool(torch.isfinite(values).all()) and (signed or float(values.min()) >= 0)):
-        raise ValueError(
-            _complaint(values, name, tuple(np.repeat(np.arange(S.shape[0]), np.diff(S.indptr))), S.indices)
-        )
+        raise ValueError(_complaint(values, name, np.repeat(np.arange(S.shape[0]), np.diff(S.indptr)), S.indices))
     dtype = dtype or (torch.float32 if kind is np.float32 else torch.float64)
     return Sparse(S, torch.device(device or "cpu"), dtype)
 
 
-def _complaint(X: Tensor, name: str, rows: Sequence[int] | None = None, cols: Sequence[int] | None = None) -> str:
-    """What is wrong with the entries of `X`: what kind, how many, where the first one is, what would work."""
+def is_sparse(X: Any) -> bool:
+    """Whether something is a sparse matrix or a sparse tensor, of any library."""
+    return sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided) or _is_pydata(X)
+
+
+def is_sparse_tensor(X: Any) -> bool:
+    """Whether something is sparse and of order 3 or more."""
+    return is_sparse(X) and len(X.shape) > 2
+
+
+def matrix_of(X: Any) -> Any:
+    """A matrix of PyData as one of scipy; anything else as it is."""
+    if not (_is_pydata(X) and len(X.shape) == 2):
+        return X
+    coords, values = coordinates(X)
+    return sp.coo_array((values, tuple(coords)), shape=X.shape)
+
+
+def _is_pydata(X: Any) -> bool:
+    return isinstance(getattr(X, "coords", None), np.ndarray) and hasattr(X, "fill_value")
+
+
+def _read_sparse_tensor(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> SparseTensor:
+    if 0 in X.shape:
+        raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have no empty dimension")
+    if isinstance(X, Tensor) and device is None:
+        device = X.device
+    coords, values = coordinates(X, name)
+    if values.dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {values.dtype}; it must hold real numbers (complex is not supported)")
+    values = values.astype(_float_type(values.dtype), copy=False)
+    dtype = dtype or (torch.float32 if values.dtype == np.float32 else torch.float64)
+    if not len(values):  # one stored zero, so that no array is empty
+        coords, values = [np.zeros(1, np.int64) for _ in X.shape], np.zeros(1, values.dtype)
+    fine = lambda v: np.isfinite(v).all() and (signed or v.min() >= 0)
+    if not fine(values):
+        coords, values = _summed(coords, values)  # what is negative may be one of several in a place
+        if not fine(values):
+            raise ValueError(_complaint(torch.from_numpy(values), name, *coords))
+    return SparseTensor(coords, values, X.shape, torch.device(device or "cpu"), dtype)
+
+
+def _summed(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Repeated entries as one."""
+    where, at = np.unique(np.stack(coords), axis=1, return_inverse=True)
+    total = np.zeros(where.shape[1], values.dtype)
+    np.add.at(total, at.ravel(), values)
+    return list(where), total
+
+
+def _complaint(X: Tensor, name: str, *coords: Sequence[int]) -> str:
+    """What is wrong with the entries of `X`: what kind, how many, where the first one is, what would work.
+
+    `coords` are those of the entries, one array per mode, where `X` holds the stored entries of something sparse.
+    """
     for what, bad, advice in (
         ("NaN", X.isnan(), "fill or drop them first"),
         ("infinity", X.isinf(), "fill or drop them first"),
@@ -121,7 +176,7 @@ def _complaint(X: Tensor, name: str, rows: Sequence[int] | None = None, cols: Se
         count = int(bad.sum())
         if count:
             at = tuple(int(i) for i in bad.nonzero()[0])
-            at = at if rows is None else (int(rows[at[0]]), int(cols[at[0]]))
+            at = tuple(int(c[at[0]]) for c in coords) if coords else at
             found = f"{what} in data passed to {name}" if what.startswith("Neg") else f"Input {name} contains {what}"
             return f"{found}: {count} of {X.numel()} entries, the first at {at}; {advice}"
     return f"{name} cannot be read"

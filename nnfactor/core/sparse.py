@@ -141,6 +141,34 @@ def from_torch_sparse(X: Tensor) -> sp.csr_array:
     """A scipy CSR from a torch sparse tensor (COO, CSR or CSC)."""
     if X.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
         raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
+    if X.layout == torch.sparse_coo and X.dense_dim():
+        raise ValueError(f"X has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
     X = X.detach().cpu()
     X = X.coalesce() if X.layout == torch.sparse_coo else X.to_sparse_coo().coalesce()
     return sp.csr_array((X.values().numpy(), tuple(X.indices().numpy())), shape=tuple(X.shape))
+
+
+def coordinates(X: Any, name: str = "X") -> tuple[list[np.ndarray], np.ndarray]:
+    """Indices, one array per mode, and values of a sparse array of any order: of torch, scipy or PyData.
+
+    Entries may repeat, except those of torch.
+
+    Raises
+    ------
+    TypeError
+        A layout other than coordinates.
+    ValueError
+        Entries that are not numbers (dense dimensions), or a fill value other than 0.
+    """
+    if isinstance(X, Tensor):
+        if X.layout != torch.sparse_coo:
+            raise TypeError(f"{name}: torch layout {X.layout} is not supported for order {X.dim()}; use sparse_coo")
+        if X.dense_dim():
+            raise ValueError(f"{name} has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
+        X = X.detach().coalesce().cpu()
+        return list(X.indices().numpy()), X.values().numpy()
+    if getattr(X, "format", "coo") != "coo":
+        raise TypeError(f"{name}: sparse format {X.format!r} is not supported for order {len(X.shape)}; use X.tocoo()")
+    if getattr(X, "fill_value", 0) != 0:
+        raise ValueError(f"{name} has fill_value {X.fill_value}; entries that are not stored must be 0")
+    return list(X.coords), np.asarray(X.data)

@@ -242,7 +242,7 @@ keep_embeddings
                     "graph='marginal_fisher' is built from labels (-1: unlabelled); without labels pass "
                     "graph=(intrinsic, penalty) and n_discriminative"
                 )
-            return builder.build(source.X, codes), len(self.classes_)
+            return builder.build(source.samples, codes), len(self.classes_)
         pair = tuple(as_links(A, f"graph[{i}]") for i, A in enumerate(builder))
         for i, links in enumerate(pair):
             if links.n_nodes != n:

@@ -14,6 +14,10 @@ class NTF(NMF):
     As `NMF` (which it is for matrices) with one feature factor per further mode; equations.md section 1. A sweep costs
     two products with the data at any order; the tensor is never unfolded.
 
+    `X` may be sparse: a matrix as for `NMF` (or flattened samples with `sample_shape`), and from order 3 on a torch
+    `sparse_coo` tensor, a scipy `coo_array` or a `sparse.COO` of PyData. Work and memory grow with the stored entries
+    only; of the losses, "frobenius" and "kullback-leibler" take sparse tensors.
+
     Parameters
     ----------
     n_components : int
@@ -45,6 +49,15 @@ keep_embeddings
     ([(3, 1), (4, 1)], True)
     >>> model.to_cp().rank
     1
+
+    A sparse tensor, here of three entries:
+
+    >>> import torch
+    >>> at, entries = torch.tensor([[0, 1, 2], [0, 1, 1], [2, 0, 3]]), torch.tensor([4., 2., 1.])
+    >>> X = torch.sparse_coo_tensor(at, entries, check_invariants=True)
+    >>> sparse = NTF(n_components=3, random_state=1, max_iter=100, tol=0).fit(X)
+    >>> [tuple(F.shape) for F in sparse.factors_], bool(sparse.reconstruction_err_ < 1e-4)
+    ([(2, 3), (4, 3)], True)
     """
 
     _tensors = True

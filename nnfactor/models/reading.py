@@ -13,8 +13,9 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..core.data import Data
-from ..core.intake import as_data, as_tensor
+from ..core.data import Data, SparseTensor
+from ..core.intake import as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
+from ..core.sparse import coordinates
 
 UNLABELLED = (None, -1, "-1")  # and NaN
 
@@ -34,8 +35,8 @@ class Source:
     ----------
     data : Data
         On the working device, divided by `scale`.
-    X : Tensor or scipy sparse matrix
-        What graphs are built from.
+    X : Tensor, sparse matrix or SparseTensor
+        The data as they were read, not scaled.
     scale : float
         A power of two; 1 unless the data are so large or small that squares would leave the floating-point range.
     as_torch : bool
@@ -49,6 +50,11 @@ class Source:
     scale: float
     as_torch: bool
     shape: tuple[int, ...]
+
+    @property
+    def samples(self) -> Any:
+        """What graphs are built from: a dense array, or a sparse matrix with one row per sample."""
+        return self.X.samples() if isinstance(self.X, SparseTensor) else self.X
 
     def give(self, F: Tensor) -> Any:
         """A result in the caller's kind, row-major."""
@@ -75,13 +81,11 @@ def read(
     dtype = choose_dtype(estimator.dtype)
     X = _validated(estimator, X, reset, tensors)
     given = tuple(X.shape)
-    if sp.issparse(X) or (as_torch and X.layout != torch.strided):
-        if sample_shape is not None and len(sample_shape) > 1:
-            raise ValueError(f"sample_shape={sample_shape} needs a dense X; sparse X are matrices")
-        data = as_data(X, device, dtype, signed=signed)
-    else:
-        X = _folded(X, sample_shape)
-        data = as_data(X, device, dtype, signed=signed)
+    X = _folded(X, sample_shape)
+    data = as_data(X, device, dtype, signed=signed)
+    if isinstance(data, SparseTensor):
+        X = data
+    elif not is_sparse(X):
         X = data.X
     scale = _scale(data)
     return Source(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
@@ -175,6 +179,12 @@ def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
             _count_features(estimator, n_features, reset)
             return X
         raise ValueError(_wrong_order(X.shape, tensors))
+    X = matrix_of(X)
+    if is_sparse_tensor(X):
+        if not tensors:
+            raise ValueError(_wrong_order(X.shape, tensors))
+        _count_features(estimator, prod(X.shape[1:]), reset)
+        return X
     if sp.issparse(X):
         if X.format not in ("csr", "csc", "coo"):
             raise TypeError(f"X: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
@@ -222,12 +232,21 @@ def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
     """Flattened rows folded to `(n, *sample_shape)`; anything else as it is."""
     if sample_shape is None or tuple(X.shape[1:]) == tuple(sample_shape):
         return X
-    if X.ndim != 2 or prod(sample_shape) != X.shape[1]:
+    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1]:
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
             f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
         )
-    return X.reshape(X.shape[0], *sample_shape)
+    shape = (X.shape[0], *sample_shape)
+    return _folded_entries(X, shape) if is_sparse(X) else X.reshape(shape)
+
+
+def _folded_entries(X: Any, shape: tuple[int, ...]) -> Tensor:
+    """A sparse matrix of flattened samples as a sparse tensor."""
+    X = X.to_sparse_coo() if isinstance(X, Tensor) else X.tocoo()
+    (rows, columns), values = coordinates(X)
+    at = np.stack([rows, *np.unravel_index(columns, shape[1:])]).astype(np.int64)
+    return torch.sparse_coo_tensor(torch.from_numpy(at), torch.from_numpy(values), shape, check_invariants=False)
 
 
 def _scale(data: Data) -> float:
