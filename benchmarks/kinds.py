@@ -32,8 +32,8 @@ KINDS = {
     "n2s2l": "benchmarks.n2s2l",
     "ndtf": "benchmarks.ndtf",
     "nge_speed": "benchmarks.nge",
+    "peers": "benchmarks.peers",
 }
-KINDS = {"nge_speed": "benchmarks.nge", "peers": "benchmarks.peers", "scaling": "benchmarks.scaling"}
 
 
 @dataclass(frozen=True)

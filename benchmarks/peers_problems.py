@@ -103,7 +103,7 @@ def text_like(shape: tuple[int, int], density: float, seed: int) -> Any:
     rng = np.random.default_rng(seed)
     n, m = shape
     popularity = 1 / (np.arange(m) + 20.0)
-    per_row = int(round(density * m * 1.05))  # some fall on each other
+    per_row = round(density * m * 1.05)  # some fall on each other
     cols = rng.choice(m, size=(n, per_row), p=popularity / popularity.sum())
     X = sp.csr_array((rng.random(n * per_row) + 0.1, (np.repeat(np.arange(n), per_row), cols.ravel())), shape=shape)
     X.sum_duplicates()

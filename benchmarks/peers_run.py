@@ -49,7 +49,7 @@ def _everything(p: Parameters, context: Context) -> Everything:
 
 
 def _problems(p: Parameters, context: Context, skipped: dict[str, str]) -> Any:
-    """Names and data of what can be run; why others are not: a folder that was not named skips, a bad one is an error."""
+    """Names and data of what can be run; why others are not: no folder skips, a bad one is an error."""
     for name in p.problems:
         spec = PROBLEMS[name]
         if spec.folder and context.data is None:
@@ -99,9 +99,7 @@ def _error(measure: Any, spec: Spec, factors: Any) -> float:
     return value if spec.loss == KL else float(np.sqrt(value))
 
 
-def _methods(
-    p: Parameters, X: Any, spec: Spec, clock: Clock, device: Any
-) -> tuple[list[Method], dict[str, str]]:
+def _methods(p: Parameters, X: Any, spec: Spec, clock: Clock, device: Any) -> tuple[list[Method], dict[str, str]]:
     methods, skipped = [], {}
     for name in p.methods:
         reason = why_not(name, spec, device)
@@ -122,4 +120,3 @@ def _climbs(
         for method, trail in climb(chosen, start, error, limits, turn=i).items():
             trails[method].append(trail)
     return {name: tuple(t) for name, t in trails.items()}
-

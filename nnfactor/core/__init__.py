@@ -6,9 +6,8 @@ Data and graphs become `terms`; a term yields the `Block` that one factor sees; 
 
 from . import init, ops
 from .block import Block, Quad
-from .data import Data, Dense, Sparse
-from .extrapolate import accelerated, extrapolated
 from .data import Data, Dense, Sparse, SparseTensor
+from .extrapolate import accelerated, extrapolated
 from .intake import as_data
 from .links import Links, as_links
 from .rules import Rule, composed, hals, m_matrix, multiplicative, projected

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ..core import Run
-from ..core.data import Data, Dense
+from ..core.data import Data, Dense, SparseTensor
 from ..core.online import Epochs, Moments, Ratios, batches_of, coefficients, energies, fresh, improved, moved, zero_sums
 from ..core.ops import component_major, gram, khatri_rao
 from ..core.solve import exact
