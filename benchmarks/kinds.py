@@ -31,6 +31,8 @@ KINDS = {
     "kernel_nmf_time": "benchmarks.kernel_nmf_time",
     "n2s2l": "benchmarks.n2s2l",
     "ndtf": "benchmarks.ndtf",
+    "ndtf_convergence": "benchmarks.ndtf_convergence",
+    "nge_bases": "benchmarks.nge_bases",
     "nge_speed": "benchmarks.nge",
     "peers": "benchmarks.peers",
 }
