@@ -110,12 +110,12 @@ class Dense:
         inside, floor = mode < self.cut, self.floor()
         pulls, pushes = [], []
         for rows, X, Y in self._chunks(left, right):
-            pull, push = div.ratios(X, Y.clamp_(min=floor), beta)
-            pulls.append(pull @ right if inside else pull.mT @ left[..., rows, :])
-            if push is not None:
-                pushes.append(push @ right if inside else push.mT @ left[..., rows, :])
-        joined = (torch.cat(z, dim=-2) if inside else reduce(torch.add, z) for z in (pulls, pushes) if z)
-        reduced = [_reduce(component_major(z), here, at) for z in joined]
+            other = right.mT if inside else left[..., rows, :].mT
+            for ratio, parts in zip(div.ratios(X, Y.clamp_(min=floor), beta), (pulls, pushes), strict=True):
+                if ratio is not None:
+                    parts.append(other @ (ratio.mT if inside else ratio))
+        whole = [(torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z)) for z in (pulls, pushes) if z]
+        reduced = [_reduce(z.mT, here, at) for z in whole]
         return reduced[0], reduced[1] if pushes else _column_sums(factors, mode)
 
     def floor(self) -> Tensor:

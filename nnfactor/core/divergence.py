@@ -18,11 +18,14 @@ def loss(x: Tensor, y: Tensor, beta: float) -> Tensor:
 
 
 def ratios(x: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor | None]:
-    """`x y^(beta-2)` and `y^(beta-1)` for `y > 0`; for beta = 1 the second is 1 everywhere and left out."""
+    """`x y^(beta-2)` and `y^(beta-1)` for `y > 0`; for beta = 1 the second is 1 everywhere and left out.
+
+    `y` belongs to this function: the first may be written over it, where a new tensor costs more than the division.
+    """
     if beta == 2:
         return x.expand_as(y), y
     if beta == 1:
-        return x / y, None
+        return torch.div(x, y, out=None if y.requires_grad else y), None
     if beta == 0:
         inverse = y.reciprocal()
         return x * inverse * inverse, inverse

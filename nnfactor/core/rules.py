@@ -86,9 +86,10 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     G, rest = _split(block, F, "hals")
     curvature = _curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
-    inverse = divide(torch.ones_like(curvature), torch.where(curvature > floor, curvature, 0))
+    inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
     if inverse.shape[-2] == 1:  # the same step for all rows: it moves out of the loop over the columns
-        G, scale, steps = G * inverse.mT - torch.eye(F.shape[-1], dtype=F.dtype, device=F.device), inverse, None
+        G, scale, steps = G * inverse.mT, inverse, None
+        G.diagonal(dim1=-2, dim2=-1).sub_(1)
     else:
         scale, steps = torch.ones_like(inverse[..., :1, :]), inverse
     flat = lambda z: z.mT.reshape(-1, z.shape[-1], z.shape[-2])

@@ -239,6 +239,8 @@ class Online(Factorization):
 
     def _check_model(self, data: Data) -> None:
         complaint = _unsupported(self.get_params(deep=False), data.order)
+        if isinstance(data, SparseTensor):
+            complaint = "sparse tensors have no mini-batches; use fit with batch_size=None, or hand in dense batches"
         if complaint:
             raise ValueError(complaint)
 
