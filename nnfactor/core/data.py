@@ -114,8 +114,8 @@ class Dense:
             for ratio, parts in zip(div.ratios(X, Y.clamp_(min=floor), beta), (pulls, pushes), strict=True):
                 if ratio is not None:
                     parts.append(other @ (ratio.mT if inside else ratio))
-        whole = [(torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z)) for z in (pulls, pushes) if z]
-        reduced = [_reduce(z.mT, here, at) for z in whole]
+        joined = [torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z) for z in (pulls, pushes) if z]
+        reduced = [_reduce(z.mT, here, at) for z in joined]
         return reduced[0], reduced[1] if pushes else _column_sums(factors, mode)
 
     def floor(self) -> Tensor:
