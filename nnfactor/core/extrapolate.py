@@ -64,7 +64,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
             "objective": torch.where(good, value, state.get("objective", memory["value"])),
-            "memory": {"before": kept, "ahead": ahead, "value": value, **_weights(memory, good)},
+            "memory": {"before": kept, "ahead": ahead, "value": value.nan_to_num(nan=torch.inf), **_weights(memory, good)},
         }
 
     return sweep

@@ -1,0 +1,282 @@
+"""Sweeps with momentum: the published algorithms, batches, restarts, and what must not depend on them."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import reference as ref
+import scipy.sparse as sp
+import torch
+from tables import problem
+
+from nnfactor import NMF, NTF
+from nnfactor.core import BetaFit, Fit, accelerated, extrapolated, hals, iterate, multiplicative, objective, run, take
+
+SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}
+K = 4
+three_sweeps = partial(hals, sweeps=3)
+CASES = {  # method, term, rule
+    "frobenius": (accelerated, Fit, three_sweeps),
+    "kullback-leibler": (extrapolated, partial(BetaFit, beta=1), multiplicative),
+    "beta 1.5": (extrapolated, partial(BetaFit, beta=1.5), multiplicative),
+}
+every_case = pytest.mark.parametrize("case", CASES)
+
+
+def data(order, seed=0):
+    """Nonnegative data with a zero sample and a zero feature, and a start with a few zeros."""
+    rng = np.random.default_rng(seed)
+    X = rng.random(SHAPES[order]) ** 2
+    X[1] = X[:, 2] = 0
+    start = [rng.random((d, K)) + 0.1 for d in X.shape]
+    start[0][2, 1] = start[1][0, 0] = 0
+    return X, start
+
+
+def hals_reference(X, factors, mode, sweeps):
+    M, G, F = ref.mttkrp(X, factors, mode), ref.gram(factors, mode), factors[mode].copy()
+    for _ in range(sweeps):
+        for j in range(F.shape[1]):
+            if G[j, j] > 0:
+                F[:, j] = np.maximum(0, F[:, j] + (M[:, j] - F @ G[:, j]) / G[j, j])
+    return F
+
+
+def her(X, start, iterations, sweeps):
+    """Algorithm 2 of Ang and Gillis (2019), hp = 3: the accepted pair, its values, and how many were refused."""
+    point, before, ahead = list(start), list(start), list(start)
+    weight, weight_before, cap, value, refused = 0.5, 0.5, 1.0, ref.frobenius(X, start), 0
+    values = [value]
+    for _ in range(iterations):
+        moved, new = list(ahead), list(ahead)
+        for mode in (*range(1, X.ndim), 0):
+            new[mode] = hals_reference(X, moved, mode, sweeps)
+            further = np.maximum(0, new[mode] + weight * (new[mode] - before[mode]))
+            if mode:
+                moved[mode] = further
+        candidate = [new[0], *moved[1:]]
+        value_before, value = value, ref.frobenius(X, candidate)
+        if value > value_before:
+            ahead, refused = list(before), refused + 1
+            weight, weight_before, cap = weight / 1.5, weight, weight_before
+            values.append(values[-1])
+        else:
+            point, ahead, before = candidate, [further, *moved[1:]], new
+            weight, weight_before, cap = min(cap, 1.01 * weight), weight, min(1, 1.005 * cap)
+            values.append(value)
+    return point, values, refused
+
+
+def bmme(X, start, iterations, beta):
+    """Algorithm 1 of Hien, Leplat and Gillis (2024) with Nesterov's weights, for a CP model."""
+    now, before, t = list(start), list(start), 1.0
+    for _ in range(iterations):
+        following = (1 + np.sqrt(1 + 4 * t * t)) / 2
+        new = list(now)
+        for mode in (*range(1, X.ndim), 0):
+            F = now[mode] + (t - 1) / following * np.maximum(0, now[mode] - before[mode])
+            new[mode] = F
+            Y = ref.reconstruct(new)
+            down = ref.mttkrp(np.where(X > 0, X * np.where(Y > 0, Y, 1) ** (beta - 2), 0), new, mode)
+            up = ref.mttkrp(np.where(Y > 0, np.where(Y > 0, Y, 1) ** (beta - 1), 0 if beta > 1 else 1), new, mode)
+            new[mode] = F * np.where(up > 0, down / np.where(up > 0, up, 1), np.where(down > 0, np.inf, 1))
+        before, now, t = now, new, following
+    return now
+
+
+def assert_same(mine, theirs, tol=1e-9):
+    for a, b in zip(mine, theirs, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        np.testing.assert_allclose(a, b, rtol=tol, atol=tol * np.abs(b).max())
+
+
+@pytest.mark.parametrize("n", [1, 5, 60])
+@pytest.mark.parametrize("sweeps", [1, 3])
+@pytest.mark.parametrize("order", SHAPES)
+def test_frobenius_is_the_published_algorithm(order, sweeps, n):
+    X, start = data(order)
+    names = ("V", *(f"U{b}" for b in range(1, order)))
+    rules = dict.fromkeys([*names[1:], "V"], partial(hals, sweeps=sweeps))
+    factors = {name: torch.from_numpy(F) for name, F in zip(names, start)}
+    result = run([Fit(X, names)], rules, factors, method=accelerated, max_iter=n, tol=0)
+    theirs, values, refused = her(X, start, n, sweeps)
+    assert_same([result.factors[name] for name in names], theirs, 1e-9 if n <= 5 else 1e-6)
+    np.testing.assert_allclose(result.history()["objective"], values, rtol=1e-7)
+    assert refused > 0 or n < 60
+
+
+def test_nmf_uses_it():
+    X, start = data(2)
+    model = NMF(K, init=start, max_iter=8, tol=0).fit(X)
+    assert_same([model.embedding_, *model.factors_], her(X, start, 8, 3)[0])
+    assert_same([model.loss_], [ref.frobenius(X, [model.embedding_, *model.factors_])])
+
+
+@pytest.mark.parametrize("n", [1, 5, 60])
+@pytest.mark.parametrize("beta", [1, 1.5])
+@pytest.mark.parametrize("order", [2, 3])
+def test_divergences_are_the_published_algorithm(order, beta, n):
+    X, start = data(order)
+    model = NTF(K, loss=beta, init=start, max_iter=n, tol=0).fit(X)
+    assert_same([model.embedding_, *model.factors_], bmme(X, start, n, beta), 1e-8)
+
+
+def spread(case, batch, seed=3, order=2, dtype=torch.float64):
+    """A problem of noisy data without an exact fit, the sweep over it, and its first state."""
+    method, term, rule = CASES[case]
+    p = problem(order, batch, seed=seed, shape=(14, 11) if order == 2 else None, dtype=dtype)
+    terms, rules = [term(p.X, p.modes)], dict.fromkeys(p.order_of_updates, rule)
+    return p, terms, rules, method
+
+
+@every_case
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("order", [2, 3])
+def test_a_batch_equals_the_separate_runs(case, size, order):
+    p, terms, rules, method = spread(case, (size,), order=order)
+    told = {"method": method, "max_iter": 25, "tol": 0}
+    together = run(terms, rules, p.factors, **told)
+    for i in range(size):
+        alone = run(terms, rules, take(p.factors, i), **told)
+        np.testing.assert_allclose(together.history(i)["objective"], alone.history()["objective"], rtol=1e-9)
+        assert_same([together.factors[m][i] for m in p.modes], [alone.factors[m] for m in p.modes])
+
+
+@every_case
+def test_every_problem_stops_by_itself_and_leaves(case):
+    p, terms, rules, method = spread(case, (5,))
+    told = {"method": method, "max_iter": 400, "tol": 1e-4}
+    together = run(terms, rules, p.factors, **told)
+    assert len(set(together.n_iter)) > 1 and together.converged.all()
+    for i in range(5):
+        alone = run(terms, rules, take(p.factors, i), **told)
+        assert alone.n_iter[0] == together.n_iter[i]
+        np.testing.assert_allclose(alone.objective[0], together.objective[i], rtol=1e-7)
+
+
+def test_every_problem_restarts_by_itself():
+    p, terms, rules, method = spread("frobenius", (6,))
+    before, mixed = {"factors": p.factors}, 0
+    for _, state in zip(range(60), iterate(method(terms, rules), before)):
+        refused = state["memory"]["value"] > state["objective"]
+        mixed += bool(refused.any() and not refused.all())
+        for i in range(6):
+            same = [torch.equal(state["factors"][m][i], before["factors"][m][i]) for m in p.modes]
+            assert all(same) if refused[i] else not all(same)
+            if refused[i]:  # no momentum is left, and less is allowed
+                assert all(torch.equal(state["memory"]["ahead"][m][i], state["memory"]["before"][m][i]) for m in p.modes)
+                assert state["memory"]["weight"][i] < before["memory"]["weight"][i]
+        before = state
+    assert mixed > 3
+
+
+def test_nan_is_refused_and_recovered_from():
+    p, terms, rules, method = spread("frobenius", (3,))
+    sweep, state = method(terms, rules), {"factors": p.factors}
+    for _ in range(5):
+        state = sweep(state)
+    for poison in (torch.nan, torch.inf):
+        poisoned = {name: F.clone() for name, F in state["memory"]["ahead"].items()}
+        poisoned["V"][1] = poison
+        after = sweep({**state, "memory": {**state["memory"], "ahead": poisoned}})
+        assert all(torch.equal(after["factors"][m][1], state["factors"][m][1]) for m in p.modes)
+        assert after["objective"][1] == state["objective"][1] and (after["objective"] <= state["objective"]).all()
+        for _ in range(40):
+            after = sweep(after)
+        assert torch.isfinite(torch.cat([F.flatten() for F in after["factors"].values()])).all()
+        assert after["objective"][1] < state["objective"][1]
+
+
+@every_case
+def test_states_are_feasible_and_know_their_objective(case):
+    for seed in range(2):
+        p, terms, rules, method = spread(case, (2,), seed=seed, order=2 + seed % 2)
+        for _, state in zip(range(30), iterate(method(terms, rules), {"factors": p.factors})):
+            assert all(bool((F >= 0).all()) and F.mT.is_contiguous() for n, F in state["factors"].items() if n in rules)
+            if "objective" in state:
+                torch.testing.assert_close(state["objective"], objective(terms, state["factors"]), rtol=1e-9, atol=0)
+
+
+@every_case
+def test_better_than_plain_sweeps_after_as_many(case):
+    method, term, rule = CASES[case]
+    behind = []
+    for seed in range(8):
+        p = problem(2 + seed % 2, seed=seed, k=8, zeros=(0.0, 0.2)[seed // 2 % 2], shape=((40, 30), (12, 11, 10))[seed % 2])
+        p.X[0] = p.X[:, 3] = 0
+        terms, rules = [term(p.X, p.modes)], dict.fromkeys(p.order_of_updates, rule)
+        plain, fast = (run(terms, rules, p.factors, max_iter=30, tol=0, **m) for m in ({}, {"method": method}))
+        behind.append(float(fast.objective[0] / plain.objective[0]) - 1)
+        assert fast.history()["objective"].max() <= fast.history()["objective"][0]
+    assert np.median(behind) < -1e-3 and max(behind) < 0.2
+
+
+def test_divergences_hardly_ever_rise():
+    rises = []
+    for beta in (1, 1.5):
+        for seed in range(4):
+            p = problem(2, seed=seed, zeros=0.3 * (seed % 2), shape=(20, 15))
+            rules = dict.fromkeys(p.order_of_updates, multiplicative)
+            values = run([BetaFit(p.X, p.modes, beta)], rules, p.factors, method=extrapolated, max_iter=100, tol=0)
+            values = values.history()["objective"]
+            rises.append(np.max(np.diff(values)) / values[0])
+    assert max(rises) < 1e-3
+
+
+def test_products_with_the_data_are_two_an_iteration():
+    p = problem(2, seed=1, shape=(30, 20))
+    fit = Fit(p.X, p.modes)
+    counts = {"times": 0, "times_transposed": 0}
+    for name in counts:
+        product = getattr(fit.data, name)
+        setattr(fit.data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F))
+    run([fit], dict.fromkeys(("U1", "V"), hals), p.factors, method=accelerated, max_iter=50, tol=0)
+    assert counts == {"times": 51, "times_transposed": 50}  # one more for the objective at the start
+
+
+def test_multiplicative_never_extrapolates():
+    X, start = data(2)
+    model = NMF(K, solver="multiplicative", init=start, max_iter=5, tol=0).fit(X)
+    assert_same([model.embedding_, *model.factors_], _iterated(lambda Fs: ref.nmf_step(X, *Fs), start, 5))
+    model = NMF(K, loss=1, solver="mu", init=start, max_iter=5, tol=0).fit(X)
+    assert_same([model.embedding_, *model.factors_], _iterated(lambda Fs: ref.beta_step(X, *Fs, 1), start, 5))
+
+
+def _iterated(update, factors, n):
+    for _ in range(n):
+        factors = update(factors)
+    return factors
+
+
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler", 1.5])
+def test_edges(loss):
+    """1 x 1, more components than entries, constants, zeros, sparse, both precisions."""
+    rng = np.random.default_rng(0)
+    fit = lambda A, k, **kw: NMF(k, loss=loss, random_state=0, max_iter=60, tol=0, **kw).fit(A)
+    exact = {"one": np.full((1, 1), 3.0), "wide": rng.random((3, 4)), "ones": np.ones((6, 5)), "zeros": np.zeros((4, 3))}
+    for A in exact.values():
+        for dtype in (np.float32, np.float64):
+            model = fit(A.astype(dtype), 5, init="random")
+            assert (model.embedding_ >= 0).all() and np.isfinite(model.embedding_).all()
+            assert model.reconstruction_err_ <= 0.05 * np.linalg.norm(A)
+    A = rng.random((20, 12)) * (rng.random((20, 12)) > 0.7)
+    dense, sparse, single = fit(A, 3), fit(sp.csr_array(A), 3, init="random"), fit(A.astype(np.float32), 3)
+    assert_same([sparse.loss_], [fit(A, 3, init="random").loss_], 1e-6)
+    np.testing.assert_allclose(single.loss_, dense.loss_, rtol=1e-4)
+
+
+def test_float32_reaches_the_objective_of_float64():
+    X = np.random.default_rng(5).random((60, 40))
+    start = [np.random.default_rng(s).random((d, 5)) for s, d in ((1, 60), (2, 40))]
+    for loss in ("frobenius", 1):
+        one, two = (NMF(5, loss=loss, init=start, max_iter=40, tol=0).fit(X.astype(t)) for t in (np.float32, np.float64))
+        np.testing.assert_allclose(one.loss_, two.loss_, rtol=1e-4)
+
+
+def test_kullback_leibler_factors_hold_no_denormal_numbers():
+    """Products with numbers below the normal ones take a hundred times as long."""
+    X = np.random.default_rng(0).poisson(0.7, (40, 30)).astype(np.float32)
+    X[:, :5] = 0
+    model = NMF(6, loss=1, init="random", random_state=0, max_iter=400, tol=0).fit(X)
+    for F in (model.embedding_, *model.factors_):
+        assert not ((F > 0) & (F < 1e-30)).any() and (F == 0).any()
