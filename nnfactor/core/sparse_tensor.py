@@ -233,11 +233,12 @@ class SparseTensor:
 
     def _sampled(self, factors: Sequence[Tensor], side: int) -> Tensor:
         """The reconstruction at the stored entries `(nnz,)`, a few components at a time, in the order of one side."""
-        X, parts = self._seen_from(side), []
+        X, total = self._seen_from(side), None
         for part in _slices(factors[0].shape[-1], self._width()):
             few = [F[:, part].contiguous() for F in factors]
-            parts.append(X.sampled(self.groups[side].rows(few), self.groups[1 - side].rows(few)))
-        return reduce(torch.add, parts)
+            y = X.sampled(self.groups[side].rows(few), self.groups[1 - side].rows(few))
+            total = y if total is None else total + y
+        return total
 
     def _coordinates(self) -> list[Tensor]:
         """The index of every stored entry in every mode, in the order of `rows`."""
