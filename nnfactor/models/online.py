@@ -24,6 +24,7 @@ from .base import Factorization, Model, beta_of, factor_names, given_array, one_
 from .reading import Source
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
+FIRST_ROUNDS = 30  # while fewer than 10 k samples were seen: without them random bases cost dozens of batches
 ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
 
 
@@ -62,8 +63,9 @@ class Online(Factorization):
         """Learn from one batch of a stream, then forget the batch.
 
         Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
-        X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011). Memory: the batch, and one
-        number for each feature and component. Batches may differ in size; a batch of one sample is one.
+        X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011); three times, and thirty
+        times while fewer than 10 k samples were seen. Memory: the batch, and one number for each feature and component.
+        Batches may differ in size; a batch of one sample is one.
 
         Parameters
         ----------
@@ -135,16 +137,18 @@ class Online(Factorization):
             seen = 0 if begins else self.n_samples_seen_
             model = self._batch_model(source, y)
             keep = (seen / (seen + source.data.shape[0])) ** self.forgetting
-            factors = self._step(model, _as_rows(source.data), bases, {key: keep * sums[key] for key in sums})
+            rounds = FIRST_ROUNDS if seen < 10 * self.n_components else ROUNDS
+            sums = {key: keep * sums[key] for key in sums}
+            factors = self._step(model, _as_rows(source.data), bases, sums, rounds)
             self._publish_step(source, factors, model.names, seen)
 
-    def _step(self, model: Model, data: Data, bases: dict[str, Tensor], sums: dict[str, Tensor]) -> dict[str, Tensor]:
+    def _step(self, model: Model, data: Data, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
         """Coefficients of new samples, their share of the sums, then the bases."""
         fit, graphs, modes = replace(model.terms[0], data=data), model.terms[1:], model.names[1:]
         term, beta = (Moments(modes), 2) if isinstance(fit, Fit) else (Ratios(modes), 1)
         bare = [replace(g, gauge=()) for g in graphs]
         factors = {**bases, "V": fresh(data, bases, modes)}
-        for i in range(ROUNDS):
+        for i in range(rounds):
             factors["V"] = coefficients([fit, *graphs], factors, model.rules["V"], 1 if i else self._times(beta))
             share = term.of(data, factors)
             if isinstance(term, Moments):
