@@ -42,6 +42,7 @@ LABELS = {
 GAUSSIAN, POLYNOMIAL = ("GNMF", "gKPCA"), ("PNMF", "pKNMF", "pKPCA")
 STARTED = ("NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF")
 FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
+METRICS = ("accuracy", "residual", "overlap")
 # other features of the same fitted model, as methods of their own: NMF-nnls, GNMF-paper, ...
 VARIANTS = {
     "nnls": (("NMF", "NMF-HALS", "LNMF", "PNMF"), {"transform_method": "nnls"}),
@@ -99,7 +100,7 @@ class Parameters:
 def run(parameters: Parameters, context: Context) -> Report:
     """Everything that is not there yet, then the report."""
     outcome = carry_out(__name__, parameters, context)
-    return finish(outcome, context, sections=_curves(outcome.rows))
+    return finish(outcome, context, metrics=METRICS, sections=_curves(outcome.rows))
 
 
 def plan(p: Parameters) -> Iterator[Job]:
@@ -130,9 +131,20 @@ def solve(job: Job) -> Iterator[Row]:
         for (i, point), v in product(enumerate(job.points), names):
             predict = _classifier(_as(models[i], v), _setup(job, X), X, y)
             row = {"point": point, "run": start, "cv": cv[v][i], "method": f"{job.method}-{v}" if v else job.method}
+            shape = {} if v else _shape(models[i], X)
             for level, Z in noisy:
                 setting = "/".join(part for part in (job.setting, level) if part)
-                yield {**row, "setting": setting, "accuracy": percent_right(y_test, predict(Z))}
+                yield {**row, **shape, "setting": setting, "accuracy": percent_right(y_test, predict(Z))}
+
+
+def _shape(model: Any, X: np.ndarray) -> dict[str, float]:
+    """In percent: what a factorization of the data leaves of them, and the mean cosine of two of its bases."""
+    if not hasattr(model, "components_") or not hasattr(model, "reconstruction_err_"):
+        return {}
+    W = model.components_ / np.maximum(np.linalg.norm(model.components_, axis=1, keepdims=True), 1e-30)
+    k = len(W)
+    overlap = (np.sum(W.sum(0) ** 2) - np.sum(W**2)) / (k * (k - 1))
+    return {"residual": 100 * float(model.reconstruction_err_ / np.linalg.norm(X)), "overlap": 100 * float(overlap)}
 
 
 def _variants(p: Parameters, method: str) -> list[str]:
