@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .capture import captured
 from .rules import Rule
 from .terms import Term, objective, see
 
@@ -137,6 +138,7 @@ def run(
     verbose: int = 0,
     name: str = "run",
     extra: Mapping[str, Any] | None = None,
+    cuda_graph: bool = False,
 ) -> Run:
     """Sweep until every problem has stopped.
 
@@ -167,6 +169,9 @@ def run(
     extra : mapping, optional
         Entries of the state beside "factors", for `method`; nested mappings of tensors that have the batch dimension of
         the factors.
+    cuda_graph : bool
+        Capture the sweep as a CUDA graph and replay it (`core.capture`): worth it where launches take longer than
+        their work. Without effect on other devices. Rules that read the host cannot be captured.
 
     Raises
     ------
@@ -177,6 +182,7 @@ def run(
     with exact(_device(factors)):
         state: State = {**(extra or {}), "factors": dict(factors)}
         sweep, book = method(terms, rules), _Book(factors, name)
+        sweep = captured(sweep, _device(factors)) if cuda_graph else sweep
         every_row = record_all or tol == 0 or verbose >= 2
         start = before = book.read(0, objective(terms, factors))
         stop = bool(callback and callback(book.progress(state, start)))
