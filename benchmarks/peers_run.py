@@ -49,7 +49,7 @@ def _everything(p: Parameters, context: Context) -> Everything:
 
 
 def _problems(p: Parameters, context: Context, skipped: dict[str, str]) -> Any:
-    """Names and data of what can be run; why others are not: no folder skips, a bad one is an error."""
+    """Names and data of what can be run, and why others are not: no folder skips, a bad file in it is an error."""
     for name in p.problems:
         spec = PROBLEMS[name]
         if spec.folder and context.data is None:
