@@ -22,6 +22,30 @@ from .links import Links
 
 
 @dataclass(frozen=True, eq=False)
+class Some:
+    """Some of n rows: the weights 1 for them and 0 for the others, so that a quad costs what they do.
+
+    Attributes
+    ----------
+    index : integer Tensor (r,)
+        Which rows, each once.
+    mask : Tensor (n, 1)
+        The weights, for whoever needs them as such.
+    """
+
+    index: Tensor
+    mask: Tensor
+
+    def take(self, F: Tensor) -> Tensor:
+        """Those rows of a factor, component-major."""
+        return F.mT.index_select(-1, self.index).mT
+
+    def add(self, total: Tensor, values: Tensor, alpha: int = 1) -> None:
+        """Add `values (..., r, k)` to those rows of `total`, in place."""
+        total.mT.index_add_(-1, self.index, values.mT, alpha=alpha)
+
+
+@dataclass(frozen=True, eq=False)
 class Quad:
     """`sign <F, rows F cols>` with nonnegative coefficients.
 
@@ -29,8 +53,8 @@ class Quad:
     ----------
     cols : Tensor
         A symmetric Gram matrix `(..., k, k)` or weights of the columns `(..., 1, k)`. For k = 1 they are the same.
-    rows : None, Tensor or Links
-        Nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, or the adjacency of a graph.
+    rows : None, Tensor, Links or Some
+        Nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, the adjacency of a graph, or some rows.
     sign : int
         +1 or -1.
     span : slice or None
@@ -38,7 +62,7 @@ class Quad:
     """
 
     cols: Tensor
-    rows: Tensor | Links | None = None
+    rows: Tensor | Links | Some | None = None
     sign: int = 1
     span: slice | None = None
 
@@ -53,6 +77,8 @@ class Quad:
         """`rows F`."""
         if self.rows is None:
             return F
+        if isinstance(self.rows, Some):
+            return self.rows.mask * F
         return self.rows @ F if self.couples_rows else self.rows * F
 
     @property
@@ -63,6 +89,8 @@ class Quad:
     @property
     def couples_rows(self) -> bool:
         """Whether rows are coupled: a graph or a matrix."""
+        if isinstance(self.rows, Some):
+            return False
         return isinstance(self.rows, Links) or (self.rows is not None and self.rows.shape[-1] > 1)
 
     def row_sums(self, F: Tensor) -> Tensor | float:
@@ -71,6 +99,8 @@ class Quad:
             return 1.0
         if isinstance(self.rows, Links):
             return self.rows.degree(F)
+        if isinstance(self.rows, Some):
+            return self.rows.mask
         return self.rows.sum(-1, keepdim=True)
 
 
@@ -147,7 +177,10 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
     """Add what quads are worth at F to a tensor of all columns, in place."""
     for q in quads:
         columns = q.span or slice(None)
-        if isinstance(q.rows, Links) and not q.mixes_columns:
+        if isinstance(q.rows, Some):
+            here = q.rows.take(F[..., columns])
+            q.rows.add(total[..., columns], (q.cols @ here.mT).mT if q.mixes_columns else here * q.cols, alpha)
+        elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif q.rows is None or q.mixes_columns or q.couples_rows:
             total[..., columns].add_(q(F), alpha=alpha)
@@ -158,8 +191,8 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     """The sum of quads and a linear part; a new tensor only where there is something to add."""
-    whole = [q(F) for q in quads if q.span is None]
-    some = [q for q in quads if q.span is not None]
+    some = [q for q in quads if q.span is not None or isinstance(q.rows, Some)]
+    whole = [q(F) for q in quads if not any(q is other for other in some)]
     parts = whole if linear is None else [*whole, linear]
     total = reduce(torch.add, parts) if parts else torch.zeros_like(F)
     if not some:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .block import Block, Quad
+from .block import Block, Quad, Some
 from .ops import component_major, gram
 from .terms import Factors, Fit, Weight, per_column
 
@@ -82,8 +82,19 @@ class Views:
         return weighted(blocks, weights)
 
     def distances(self, factors: Factors) -> Tensor:
-        """`s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; nearly free within sweeps (see `_distance`)."""
-        return self._gathered([_distance(fit, factors) for fit in self.fits])
+        """`s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; nearly free within sweeps (see `_cross`), and remembered."""
+        first, Fs = self.fits[0].data, [factors[name] for name in self.touches[:-1]]
+        return first.memo(("distances", self), Fs, lambda: self._distances(factors)).unsqueeze(-2)
+
+    def _distances(self, factors: Factors) -> Tensor:
+        """`s_p (||X^p||^2 - 2 <X^p, V U^p'> + ||V U^p'||^2)` for all views at once."""
+        first = self.fits[0].data
+        grams = torch.stack([gram(factors[fit.modes[1]]) for fit in self.fits], dim=-3)
+        shared = gram(factors[self.fits[0].modes[0]]).unsqueeze(-3)
+        cross = torch.stack([_cross(fit, factors) for fit in self.fits], dim=-1)
+        norms = first.memo(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
+        scales = first.memo(("scales", self), (), lambda: torch.tensor(self.scales, dtype=torch.float64).to(norms))
+        return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * scales
 
     def value(self, factors: Factors) -> Tensor:
         """The weighted sum of the distances."""
@@ -120,8 +131,7 @@ class Labels:
     modes: tuple[str, str] = ("V", "W")
     weight: Weight = 1.0
     printed: bool = False
-    _mask: Tensor = field(init=False, repr=False)  # (n, 1), 1 where labelled
-    _rows: Tensor = field(init=False, repr=False)  # indices of the labelled rows
+    _rows: Some = field(init=False, repr=False)  # the labelled ones
     _known: Tensor = field(init=False, repr=False)  # their targets
 
     def __post_init__(self) -> None:
@@ -133,7 +143,7 @@ class Labels:
         mask = self.labelled.to(self.targets.dtype)[:, None]
         rows = self.labelled.nonzero().squeeze(-1)
         object.__setattr__(self, "targets", self.targets * mask)
-        for name, value in {"_mask": mask, "_rows": rows, "_known": self.targets.index_select(0, rows)}.items():
+        for name, value in {"_rows": Some(rows, mask), "_known": self.targets.index_select(0, rows)}.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -147,7 +157,7 @@ class Labels:
         weight = per_column(self.weight, factors, V)[..., :1]
         if name == self.modes[0]:
             pull = ((weight * W) @ self.targets.mT).mT
-            quads = () if self.printed else (Quad(weight * (W @ W.mT), self._mask),)
+            quads = () if self.printed else (Quad(weight * (W @ W.mT), self._rows),)
             return split(Block(quads=quads, pull=pull))
         root = weight.sqrt()
         rows: Any = Design(root * self._labelled(V), root * self._known)
@@ -162,7 +172,7 @@ class Labels:
         return (weight * residual.square()).sum((-2, -1), dtype=torch.float64)
 
     def _labelled(self, V: Tensor) -> Tensor:
-        return V.index_select(-2, self._rows)
+        return self._rows.take(V)
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,8 +213,15 @@ def split(block: Block) -> Block:
 
 
 def weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
-    """The blocks' functions, each times its weight `(..., 1, 1) >= 0`, summed."""
-    quads = [replace(q, cols=w * q.cols) for b, w in zip(blocks, weights, strict=True) for q in b.quads]
+    """The blocks' functions, each times its weight `(..., 1, 1) >= 0`, summed; quads of one kind become one."""
+    kinds: dict[tuple[int, int, str], list[tuple[Quad, Tensor]]] = {}
+    for b, w in zip(blocks, weights, strict=True):
+        for q in b.quads:
+            kinds.setdefault((id(q.rows), q.sign, str((q.span, q.mixes_columns))), []).append((q, w))
+    quads = [
+        replace(pairs[0][0], cols=_weighted_sum(*zip(*((q.cols, w) for q, w in pairs), strict=True)))
+        for pairs in kinds.values()
+    ]
     linear = [_weighted_sum([b.pull for b in blocks], weights), _weighted_sum([b.push for b in blocks], weights)]
     return Block(quads=tuple(quads), pull=linear[0], push=linear[1])
 
@@ -218,20 +235,14 @@ def _weighted_sum(parts: Sequence[Tensor | None], weights: Sequence[Tensor]) -> 
     return total
 
 
-def _distance(fit: Fit, factors: Factors) -> Tensor:
-    """`||X - V U'||^2` as `fit.value`, by way of the factor with fewer rows, and remembered.
+def _cross(fit: Fit, factors: Factors) -> Tensor:
+    """`<X, V U'>` by way of the factor with fewer rows.
 
     Between two sweeps that is `X'V` as a rule, the product with which the next sweep begins.
     """
     Fs = [factors[m] for m in fit.modes]
-
-    def make() -> Tensor:
-        mode = int(Fs[1].shape[-2] < Fs[0].shape[-2])
-        cross = (fit.data.mttkrp(Fs, mode) * Fs[mode]).sum((-2, -1), dtype=torch.float64)
-        grams = [fit.data.memo(("gram", m), (F,), lambda F=F: gram(F)) for m, F in zip(fit.modes, Fs, strict=True)]
-        return fit.data.sqnorm() - 2 * cross + (grams[0] * grams[1]).sum((-2, -1), dtype=torch.float64)
-
-    return fit.data.memo("distance", Fs, make)
+    mode = int(Fs[1].shape[-2] < Fs[0].shape[-2])
+    return (fit.data.mttkrp(Fs, mode) * Fs[mode]).sum((-2, -1), dtype=torch.float64)
 
 
 def _parts(Z: Tensor) -> tuple[Tensor, Tensor]:
@@ -280,20 +291,32 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
     ridges = [q for q in block.quads if not isinstance(q.rows, Design)]
     if not designs or any(q.couples_rows or q.mixes_columns for q in ridges):
         raise ValueError("least_squares solves for the coefficients of Labels, with L2 or L21 on them; use 'exact'")
-    n, batch = F.shape[-2], F.shape[:-2]
-    joined = [torch.cat([d.A, d.b], dim=-1).double().expand(*batch, -1, -1) for d in designs]
-    if ridges:
-        peak = reduce(torch.maximum, (Z[..., :n].abs().amax((-2, -1), keepdim=True) for Z in joined))
-        weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
-        root = torch.maximum(weights.sqrt().expand(*batch, n, 1), peak * torch.finfo(torch.float64).eps)
-        root = root.clamp(min=torch.finfo(torch.float64).tiny)
-        joined.append(torch.cat([torch.diag_embed(root.squeeze(-1)), F.new_zeros(F.shape, dtype=root.dtype)], dim=-1))
-    R = torch.linalg.qr(torch.cat(joined, dim=-2), mode="r").R
+    n = F.shape[-2]
+    R = torch.linalg.qr(_stacked(F, designs, ridges), mode="r").R
     if ridges:
         solved = torch.linalg.solve_triangular(R[..., :n, :n], R[..., :n, n:], upper=True)
     else:
         solved = _where_finite(R, lambda R: torch.linalg.pinv(R[..., :n]) @ R[..., n:])
     return component_major(solved.to(F.dtype))
+
+
+def _stacked(F: Tensor, designs: Sequence[Design], ridges: Sequence[Quad]) -> Tensor:
+    """[A b; sqrt(d) 0], `(..., r (+ n), n + C)`, float64 and column-major."""
+    (*batch, n, C), parts = F.shape, [(d.A, d.b) for d in designs]
+    rows = sum(A.shape[-2] for A, _ in parts)
+    M = F.new_empty(*batch, n + C, rows + (n if ridges else 0), dtype=torch.float64).mT
+    at = 0
+    for A, b in parts:
+        here = M[..., at : at + A.shape[-2], :]
+        here[..., :n], here[..., n:] = A, b
+        at += A.shape[-2]
+    if ridges:
+        peak = reduce(torch.maximum, (torch.linalg.vector_norm(A, torch.inf, (-2, -1), keepdim=True) for A, _ in parts))
+        weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
+        root = torch.maximum(weights.sqrt(), peak.double() * torch.finfo(torch.float64).eps)
+        M[..., at:, :] = 0
+        M[..., at:, :n].diagonal(dim1=-2, dim2=-1).copy_(root.clamp(min=torch.finfo(torch.float64).tiny).squeeze(-1))
+    return M
 
 
 def simplex(F: Tensor, block: Block) -> Tensor:
