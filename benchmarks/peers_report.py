@@ -139,8 +139,8 @@ def _method(p: Parameters, found: Everything, memory: str, context: Context) -> 
         "NumPy and PyTorch backends. No method computes its stopping criterion, but ours reads its objective every "
         "ten iterations.",
         f"A climb ends when the error fell by no more than {p.settle:g} of itself over the last half of its "
-        f"iterations, after {p.seconds:g} s of measured time or {p.max_iter} iterations; why is in the tables. An arrival lies "
-        "between two rungs on a straight line.",
+        f"iterations, after {p.seconds:g} s of measured time or {p.max_iter} iterations; why is in the tables. "
+        "An arrival lies between two rungs on a straight line.",
         f"Copy bandwidth {rates.bandwidth / 1e9:.3g} GB/s, matrix products {rates.operations / 1e9:.4g} Gflop/s"
         f"{', both by device events' if device.type == 'cuda' else ''}; the roofline share of an iteration is the "
         "least time of its two products with the data over its own time.",

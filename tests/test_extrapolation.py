@@ -164,7 +164,9 @@ def test_every_problem_restarts_by_itself():
             same = [torch.equal(state["factors"][m][i], before["factors"][m][i]) for m in p.modes]
             assert all(same) if refused[i] else not all(same)
             if refused[i]:  # no momentum is left, and less is allowed
-                assert all(torch.equal(state["memory"]["ahead"][m][i], state["memory"]["before"][m][i]) for m in p.modes)
+                assert all(
+                    torch.equal(state["memory"]["ahead"][m][i], state["memory"]["before"][m][i]) for m in p.modes
+                )
                 assert state["memory"]["weight"][i] < before["memory"]["weight"][i]
         before = state
     assert mixed > 3
@@ -202,7 +204,9 @@ def test_better_than_plain_sweeps_after_as_many(case):
     method, term, rule = CASES[case]
     behind = []
     for seed in range(8):
-        p = problem(2 + seed % 2, seed=seed, k=8, zeros=(0.0, 0.2)[seed // 2 % 2], shape=((40, 30), (12, 11, 10))[seed % 2])
+        p = problem(
+            2 + seed % 2, seed=seed, k=8, zeros=(0.0, 0.2)[seed // 2 % 2], shape=((40, 30), (12, 11, 10))[seed % 2]
+        )
         p.X[0] = p.X[:, 3] = 0
         terms, rules = [term(p.X, p.modes)], dict.fromkeys(p.order_of_updates, rule)
         plain, fast = (run(terms, rules, p.factors, max_iter=30, tol=0, **m) for m in ({}, {"method": method}))
@@ -229,7 +233,9 @@ def test_products_with_the_data_are_two_an_iteration():
     counts = {"times": 0, "times_transposed": 0}
     for name in counts:
         product = getattr(fit.data, name)
-        setattr(fit.data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F))
+        setattr(
+            fit.data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F)
+        )
     run([fit], dict.fromkeys(("U1", "V"), hals), p.factors, method=accelerated, max_iter=50, tol=0)
     assert counts == {"times": 51, "times_transposed": 50}  # one more for the objective at the start
 
@@ -253,7 +259,12 @@ def test_edges(loss):
     """1 x 1, more components than entries, constants, zeros, sparse, both precisions."""
     rng = np.random.default_rng(0)
     fit = lambda A, k, **kw: NMF(k, loss=loss, random_state=0, max_iter=60, tol=0, **kw).fit(A)
-    exact = {"one": np.full((1, 1), 3.0), "wide": rng.random((3, 4)), "ones": np.ones((6, 5)), "zeros": np.zeros((4, 3))}
+    exact = {
+        "one": np.full((1, 1), 3.0),
+        "wide": rng.random((3, 4)),
+        "ones": np.ones((6, 5)),
+        "zeros": np.zeros((4, 3)),
+    }
     for A in exact.values():
         for dtype in (np.float32, np.float64):
             model = fit(A.astype(dtype), 5, init="random")
@@ -269,7 +280,9 @@ def test_float32_reaches_the_objective_of_float64():
     X = np.random.default_rng(5).random((60, 40))
     start = [np.random.default_rng(s).random((d, 5)) for s, d in ((1, 60), (2, 40))]
     for loss in ("frobenius", 1):
-        one, two = (NMF(5, loss=loss, init=start, max_iter=40, tol=0).fit(X.astype(t)) for t in (np.float32, np.float64))
+        one, two = (
+            NMF(5, loss=loss, init=start, max_iter=40, tol=0).fit(X.astype(t)) for t in (np.float32, np.float64)
+        )
         np.testing.assert_allclose(one.loss_, two.loss_, rtol=1e-4)
 
 

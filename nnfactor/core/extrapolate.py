@@ -56,6 +56,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
         new[last] = rules[last](ahead[last], see(terms, ahead, last))
         reached = {**ahead, last: new[last]}
         value = objective(terms, reached)
+        known = value.nan_to_num(nan=torch.inf)
         good = value <= memory["value"]  # False for NaN
         kept = {name: _pick(good, F, before[name]) for name, F in new.items()}
         point = {name: _pick(good, ahead[name], state["factors"][name]) for name in names}
@@ -64,7 +65,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
             "objective": torch.where(good, value, state.get("objective", memory["value"])),
-            "memory": {"before": kept, "ahead": ahead, "value": value.nan_to_num(nan=torch.inf), **_weights(memory, good)},
+            "memory": {"before": kept, "ahead": ahead, "value": known, **_weights(memory, good)},
         }
 
     return sweep
