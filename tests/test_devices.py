@@ -4,19 +4,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from accelerator import DataDependentOutputException, fake_device
 from tables import MIXED, MODELS, RULES, TERMS, problem
 
 from nnfactor import NGE, NMF, NTF
 from nnfactor.core import L2, BetaFit, Fit, Graph, Links, hals, m_matrix, multiplicative, objective, step
 from nnfactor.core.data import Dense, Sparse, SparseTensor
-
-try:
-    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
-    from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
-
-    _setup_privateuseone_for_python_backend("fakegpu")
-except Exception as error:  # private API of torch
-    pytest.skip(f"torch has no fake accelerator here: {error}", allow_module_level=True)
 
 gpu = pytest.mark.gpu
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -25,9 +18,8 @@ EVERYTHING = {key: terms for key, terms in {**TERMS, **MIXED}.items() if not key
 
 @pytest.fixture
 def fake():
-    """Tensors without data on a device that is not the CPU: mixing devices and reading the host raise."""
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        yield torch.device("fakegpu:0")
+    with fake_device() as device:
+        yield device
 
 
 def there(p, device, dtype=torch.float32):
