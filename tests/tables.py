@@ -24,6 +24,7 @@ from nnfactor.core import (
 )
 from nnfactor.core.polynomial import PolynomialFit
 from nnfactor.core.ties import TiedFit, Ties
+from nnfactor.core.views import Labels, Views
 
 SHAPES = {2: (7, 6), 3: (6, 4, 5), 4: (4, 3, 5, 2), 5: (3, 2, 4, 2, 3)}
 
@@ -57,6 +58,9 @@ def problem(order=2, batch=(), seed=0, k=4, zeros=0.0, dtype=torch.float64, shap
         F = rng.random((*batch, k, d)) * 10.0 ** rng.integers(-1, 2, size=(*batch, k, 1))
         F *= rng.random(F.shape) >= zeros
         factors["V" if b == 0 else f"U{b}"] = tensor(F).mT
+    factors["W"] = tensor(rng.normal(size=(*batch, 3, k))).mT  # coefficients of three classes, any sign
+    pi = rng.random((*batch, 1, len(shape) - 1)) + 0.1
+    factors["pi"] = tensor(pi / pi.sum(-1, keepdims=True))
     factors["weight"] = tensor(10.0 ** rng.integers(-2, 3, size=batch))
     return Problem(tensor(X), factors, _graph(rng, shape[0], weighted), _graph(rng, shape[0], True), np.arange(k) < 2)
 
@@ -83,6 +87,21 @@ def _polynomial(p, degree):
     return [PolynomialFit(p.X.reshape(*p.X.shape[:2], -1)[..., 0], ("V", "U1"), degree)]
 
 
+def _views(p):
+    """A matrix for every feature mode, all of the same samples."""
+    matrix = lambda b: p.X.movedim(b, 1).flatten(2)[..., 0] if p.X.dim() > 2 else p.X
+    return Views(
+        [Fit(matrix(b), ("V", f"U{b}")) for b in range(1, p.X.dim())], scales=[2.0**b for b in range(1, p.X.dim())]
+    )
+
+
+def _labels(p):
+    """One-hot rows; every second sample is labelled."""
+    n = len(p.X)
+    targets = torch.eye(3, dtype=p.X.dtype, device=p.X.device).repeat(n, 1)[:n]
+    return Labels(targets, np.arange(n) % 2 == 0, weight="weight")
+
+
 TERMS = {
     "fit": lambda p: [Fit(p.X, p.modes)],
     "graph": lambda p: [Graph(p.own, "V", weight="weight")],
@@ -93,6 +112,8 @@ TERMS = {
     "L1": lambda p: [L1("V", "weight")],
     "L2": lambda p: [L2("U1", "weight")],
     "L21": lambda p: [L21("U1", 2.0)],
+    "views": lambda p: [_views(p)],
+    "labels": lambda p: [_labels(p)],
     "tied": lambda p: [_tied(p), L2("V", 0.5)],
     "nge": lambda p: [Fit(p.X, p.modes), *_gauged(p)],
     "nge, paper": lambda p: [Fit(p.X, p.modes), *_gauged(p, split="paper")],
@@ -105,7 +126,8 @@ TERMS |= {  # matrices and tensors of stored entries
 }
 TERMS |= {f"polynomial {d}": partial(_polynomial, degree=d) for d in (1, 2, 3)}
 
-MIXED = {  # beta-divergences with penalties: the exponent must change
+MIXED = {  # for the multiplicative rule alone: Gram matrices on some rows, and divergences with penalties
+    "sulf": lambda p: [_views(p), _labels(p), L21("W", 0.3), L2("pi", "weight")],
     "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", "weight"), L2("U1", 1.0)],
     "KL, L1": lambda p: [BetaFit(p.X, p.modes, 1), L1("V", "weight")],
     "KL, graph": lambda p: [BetaFit(p.X, p.modes, 1), Graph(p.own, "V", weight="weight")],

@@ -10,6 +10,7 @@ from tables import MIXED, MODELS, RULES, TERMS, problem
 from nnfactor import NGE, NMF, NTF
 from nnfactor.core import L2, BetaFit, Fit, Graph, Links, hals, m_matrix, multiplicative, objective, step
 from nnfactor.core.data import Dense, Sparse, SparseTensor
+from nnfactor.core.views import least_squares, simplex
 
 gpu = pytest.mark.gpu
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -27,7 +28,7 @@ def there(p, device, dtype=torch.float32):
     p.X = torch.empty(p.X.shape, dtype=dtype, device=device)
     empty = lambda F: torch.empty((*F.shape[:-2], F.shape[-1], F.shape[-2]), dtype=dtype, device=device).mT
     weight = torch.empty(p.factors["weight"].shape, dtype=dtype, device=device)
-    p.factors = {n: empty(F) if n[0] in "VU" else weight for n, F in p.factors.items()}
+    p.factors = {n: weight if n == "weight" else empty(F) for n, F in p.factors.items()}
     return p
 
 
@@ -57,6 +58,16 @@ def test_sweeps_trace_without_mixing_devices_or_reading_the_host(fake, no_valida
         for name in names:
             F = state["factors"][name]
             assert F.device == fake and F.dtype == torch.float32 and F.shape == p.factors[name].shape
+
+
+def test_coefficients_and_view_weights_trace(fake, no_validation):
+    for order, batch in ((2, ()), (3, (2,))):
+        p = there(problem(order, batch), fake)
+        rules = {"W": least_squares, **dict.fromkeys(p.order_of_updates, multiplicative), "pi": simplex}
+        state = step(EVERYTHING["sulf"](p), rules)({"factors": p.factors})
+        assert all(
+            state["factors"][n].device == fake and state["factors"][n].shape == p.factors[n].shape for n in rules
+        )
 
 
 def test_sparse_data_trace(fake):

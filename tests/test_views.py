@@ -44,11 +44,10 @@ def rules(signed):
 
 
 class TestLaws:
-    @pytest.mark.parametrize("signed", [False, True])
     @pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
     @pytest.mark.parametrize("k", [1, 3])
-    def test_half_gradient_and_signs(self, batch, signed, k):
-        factors, terms = batched(batch, signed=signed, k=k)
+    def test_half_gradient_and_signs_with_free_bases(self, batch, k):
+        factors, terms = batched(batch, signed=True, k=k)
         for term in terms:
             for name in term.touches:
                 leaf = {**factors, name: factors[name].clone().requires_grad_()}

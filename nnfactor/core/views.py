@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -93,7 +94,7 @@ class Views:
         shared = gram(factors[self.fits[0].modes[0]]).unsqueeze(-3)
         cross = torch.stack([_cross(fit, factors) for fit in self.fits], dim=-1)
         norms = first.memo(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
-        scales = first.memo(("scales", self), (), lambda: torch.tensor(self.scales, dtype=torch.float64).to(norms))
+        scales = first.memo(("scales", self), (), lambda: torch.stack([norms.new_full((), s) for s in self.scales]))
         return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * scales
 
     def value(self, factors: Factors) -> Tensor:
@@ -116,7 +117,7 @@ class Labels:
     ----------
     targets : Tensor (n, C)
         Y, one-hot rows as a rule. Rows of unlabelled samples are ignored.
-    labelled : bool Tensor (n,)
+    labelled : bool array or Tensor (n,)
     modes : (str, str)
         Names of V and W.
     weight : float, Tensor or str
@@ -127,7 +128,7 @@ class Labels:
     """
 
     targets: Tensor
-    labelled: Tensor
+    labelled: Tensor | np.ndarray
     modes: tuple[str, str] = ("V", "W")
     weight: Weight = 1.0
     printed: bool = False
@@ -140,8 +141,10 @@ class Labels:
                 f"targets must be (n, C) and labelled (n,), got {tuple(self.targets.shape)} and "
                 f"{tuple(self.labelled.shape)}"
             )
-        mask = self.labelled.to(self.targets.dtype)[:, None]
-        rows = self.labelled.nonzero().squeeze(-1)
+        on = self.targets.device
+        known = self.labelled if isinstance(self.labelled, Tensor) else torch.from_numpy(self.labelled)
+        rows = known.nonzero()[:, 0] if known is self.labelled else torch.from_numpy(np.flatnonzero(self.labelled))
+        rows, mask = rows.to(on), known.to(on, self.targets.dtype)[:, None]
         object.__setattr__(self, "targets", self.targets * mask)
         for name, value in {"_rows": Some(rows, mask), "_known": self.targets.index_select(0, rows)}.items():
             object.__setattr__(self, name, value)

@@ -288,9 +288,8 @@ class SULF(ClassifierMixin, Factorization):
         names = ("V", *bases, "pi")
         if self.beta > 0 and len(self.classes_):
             targets = torch.from_numpy(np.eye(len(self.classes_))[codes]).to(data[0].device, data[0].dtype)
-            known = torch.from_numpy(codes >= 0).to(data[0].device)
             weight = shrunk(self.beta, unit)
-            terms.append(Labels(targets, known, weight=weight, printed=self.v_rule == "printed"))
+            terms.append(Labels(targets, codes >= 0, weight=weight, printed=self.v_rule == "printed"))
             if self.gamma > 0:
                 terms.append(L21("W", shrunk(self.gamma, unit), float(self.eps)))
             rules, names = {"W": least_squares, **rules}, (*names, "W")
