@@ -205,7 +205,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             value = getattr(self, name)
             if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
-        if not isinstance(self.tol, numbers.Real) or not self.tol >= 0:
+        if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
         if hasattr(self, "transform_method"):
             one_of("transform_method", self.transform_method, ("nnls", "pinv"))
