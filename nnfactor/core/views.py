@@ -78,7 +78,8 @@ class Views:
         for p, fit in enumerate(self.fits):
             if name in fit.touches:
                 w = factors[self.weights][..., p, None]  # (..., 1, 1)
-                weights.append(self.scales[p] * (w if name == fit.modes[0] else torch.where(w > 0, w, 1)))
+                w = w if name == fit.modes[0] else w + (w == 0)
+                weights.append(w if self.scales[p] == 1 else self.scales[p] * w)
                 blocks.append(fit.block(factors, name))
         return weighted(blocks, weights)
 
@@ -92,7 +93,8 @@ class Views:
         first = self.fits[0].data
         grams = torch.stack([gram(factors[fit.modes[1]]) for fit in self.fits], dim=-3)
         shared = gram(factors[self.fits[0].modes[0]]).unsqueeze(-3)
-        cross = torch.stack([_cross(fit, factors) for fit in self.fits], dim=-1)
+        last_first = [_cross(fit, factors) for fit in self.fits[::-1]]  # those that V has just read are in the cache
+        cross = torch.stack(last_first[::-1], dim=-1)
         norms = first.memo(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
         scales = first.memo(("scales", self), (), lambda: torch.stack([norms.new_full((), s) for s in self.scales]))
         return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * scales

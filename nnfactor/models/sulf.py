@@ -66,8 +66,11 @@ class SULF(ClassifierMixin, Factorization):
     gamma : float >= 0
         Weight of W's row sparsity. It fades by itself: (V c, U / c, W / c) keeps the other terms.
     lam : float >= 0
-        Smooths the view weights; 0 puts everything on the best view. To be set against the views' squared errors, which
-        grow with n: with scaled views 1 picks one or two views of a thousand samples, 1000 (the paper's) spreads them.
+        Smooths the view weights; 0 puts everything on the best view. It stands against c_p = ||X^p - V U^p'||^2, sums
+        over all n samples (`n view_errors_**2` with scaled views): every view has weight once 2 lam > P max c - sum c;
+        far below, only the easiest to fit has, which need not tell classes apart. On 2000 handwritten digits in five
+        views (c from 3 to 440, 10 % labels) lam = 1 keeps one view and is right in 65-72 %, 300 three and 73 %, 1000
+        (the paper's) five and 79-81 %, 10 000 weighs nearly equally, 83-87 %: n / 2 to 5 n spreads the weights.
     exponent : float in (0, 1]
         Of the ratio in V's rule. 1 is faster than the paper's 0.5; both are monotone.
     eps : float > 0
