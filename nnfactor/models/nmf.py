@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any
 
-from ..core import Rule, accelerated, extrapolated, hals, multiplicative, projected, step
+from ..core import Rule, hals, multiplicative, projected
 from .base import Model, beta_of, factor_names, fit_term, one_of
 from .online import Online
 from .reading import Source
@@ -154,14 +154,7 @@ class NMF(Online):
         rule = unsupervised_rule(self.solver, beta, self.n_components)
         names = factor_names(source.data)
         rules = dict.fromkeys([*names[1:], "V"], rule)
-        return Model([fit_term(source.data, beta)], rules, names, unsupervised_method(self.solver, beta))
-
-
-def unsupervised_method(solver: str, beta: float) -> Callable[..., Any]:
-    """Momentum under "auto", where it is proved or measured to help; plain sweeps else."""
-    if solver != "auto":
-        return step
-    return accelerated if beta == 2 else extrapolated if 1 <= beta < 2 else step
+        return Model([fit_term(source.data, beta)], rules, names)
 
 
 def unsupervised_rule(solver: str, beta: float, n_components: int) -> Rule:
