@@ -6,14 +6,14 @@ import pytest
 import torch
 
 try:
-    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode, unset_fake_temporarily
+    from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
     from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
     _setup_privateuseone_for_python_backend("fakegpu")
 except Exception as error:  # private API of torch
     pytest.skip(f"torch has no fake accelerator here: {error}", allow_module_level=True)
 
-__all__ = ["DataDependentOutputException", "fake_device", "unset_fake_temporarily"]
+__all__ = ["DataDependentOutputException", "fake_device"]
 
 
 @contextmanager
