@@ -8,10 +8,9 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
-import sklearn
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
@@ -20,12 +19,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..core import Fit, Rule, Run, Term, init, multiplicative, run, step
-from ..core.data import Data
+from ..core.data import Data, Samples
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
 from ..core.solve import exact
 from ..core.terms import BetaFit
-from .reading import PickledOnCPU, Source, read
+from .reading import PickledOnCPU, Source, ran_with, read
 from .together import fit_together
 
 
@@ -196,14 +195,14 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return nnls(G, B)
         if len(bases) == 1:  # not from the Gram, which would square the condition number
             inverse = torch.linalg.pinv(bases[0].double())
-            return data.times(component_major(inverse.mT.to(data.dtype))).double()
+            return cast(Samples, data).times(component_major(inverse.mT.to(data.dtype))).double()
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:
         whole = {"n_components": 1, "n_init": 1, "max_iter": 1}
         for name, least in whole.items():
             value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < least:
                 raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
         if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
@@ -231,7 +230,8 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
         """A start from singular vectors, or a random one."""
-        return (init.nndsvda if svd else init.random)(data, int(self.n_components), seed)
+        k = int(self.n_components)
+        return init.nndsvda(cast(Samples, data), k, seed) if svd else init.random(data, k, seed)
 
     def _publish(self, source: Source, model: Model, result: Run) -> None:
         """Set everything that ends in an underscore, at once, when nothing can fail any more.
@@ -278,14 +278,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
         self.history_ = result.history(best)
         self.history_["objective"] = self.history_["objective"] * unit
-        self.fit_info_ = {
-            "device": str(data.device),
-            "dtype": str(data.dtype).removeprefix("torch."),
-            "seeds": self._seeds,
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            "scikit-learn": sklearn.__version__,
-        }
+        self.fit_info_ = {**ran_with(data), "seeds": self._seeds}
 
     def _complaints(self) -> list[str]:
         """What a user should be warned of after a fit."""
@@ -295,12 +288,16 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
                 f"stopped at max_iter={self.max_iter} before its objective settled to tol={self.tol}; "
                 "raise max_iter or tol"
             )
-        if self.reconstruction_err_ > 0 and not all(bool((F != 0).any()) for F in (self.embedding_, *self.factors_)):
+        if self._vanished():
             found.append(
                 "has a factor that is zero everywhere although the data are not; the penalties are stronger than the "
                 "data, or init holds only zeros. Lower the weights or use another init"
             )
         return found
+
+    def _vanished(self) -> bool:
+        """Whether a factor is zero everywhere although the data are not."""
+        return self.reconstruction_err_ > 0 and not all(bool((F != 0).any()) for F in (self.embedding_, *self.factors_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -342,7 +339,7 @@ def beta_of(loss: Any) -> float:
     named = {"frobenius": 2.0, "kullback-leibler": 1.0}
     if isinstance(loss, str) and loss in named:
         return named[loss]
-    if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and np.isfinite(loss):
+    if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and np.isfinite(float(loss)):
         return float(loss)
     raise ValueError(f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta")
 
@@ -367,7 +364,7 @@ def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], 
 
 
 def given_array(
-    name: str, array: Any, shape: tuple[int, ...], like: Data, free: bool = False, hint: str = ""
+    name: str, array: Any, shape: tuple[int, ...], like: Data | Tensor, free: bool = False, hint: str = ""
 ) -> Tensor:
     """A copy of an array that was handed in: of this shape, finite, and unless `free` nonnegative."""
     F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))

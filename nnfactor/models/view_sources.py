@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
+from sklearn.exceptions import DataConversionWarning
 from torch import Tensor
 
 from ..core import Block, Quad
@@ -127,14 +127,6 @@ def view_errors(sources: list[Source], V: Tensor, bases: list[Tensor]) -> tuple[
     errors = [math.sqrt(float(s.data.residual_sq([V, U]))) for s, U in zip(sources, bases, strict=True)]
     norms = [math.sqrt(float(s.data.sqnorm())) or 1.0 for s in sources]
     total = math.hypot(*(s.scale * e for s, e in zip(sources, errors, strict=True)))
-    empty = [not bool((V != 0).any() & (U != 0).any()) for U in bases]
-    if any(e and s.data.largest() > 0 for e, s in zip(empty, sources, strict=True)):
-        warnings.warn(
-            "SULF: a factor is zero everywhere although the data are not; init holds only zeros, or the label terms "
-            "are far stronger than the data. Lower beta or use another init",
-            ConvergenceWarning,
-            stacklevel=7,
-        )
     return total, np.array(errors) / np.array(norms)
 
 
