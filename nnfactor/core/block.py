@@ -79,7 +79,7 @@ class Quad:
             return F
         if isinstance(self.rows, Some):
             return self.rows.mask * F
-        return self.rows @ F if self.couples_rows else self.rows * F
+        return self.rows @ F if isinstance(self.rows, Links) or self.couples_rows else self.rows * F
 
     @property
     def mixes_columns(self) -> bool:
@@ -182,7 +182,7 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
             q.rows.add(total[..., columns], (q.cols @ here.mT).mT if q.mixes_columns else here * q.cols, alpha)
         elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
-        elif q.rows is None or q.mixes_columns or q.couples_rows:
+        elif q.rows is None or isinstance(q.rows, Links) or q.mixes_columns or q.couples_rows:
             total[..., columns].add_(q(F), alpha=alpha)
         else:  # weights of rows and columns: one pass
             total[..., columns].addcmul_(F[..., columns], q.rows * q.cols, value=alpha)

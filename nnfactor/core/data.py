@@ -108,7 +108,8 @@ class Dense:
         here, _, at = self._groups(factors, mode)
         left, right = self._halves(factors)
         inside, floor = mode < self.cut, self.floor()
-        pulls, pushes = [], []
+        pulls: list[Tensor] = []
+        pushes: list[Tensor] = []
         for rows, X, Y in self._chunks(left, right):
             other = right.mT if inside else left[..., rows, :].mT
             for ratio, parts in zip(div.ratios(X, Y.clamp_(min=floor), beta), (pulls, pushes), strict=True):
@@ -227,7 +228,7 @@ class Sparse:
         """Sum of `d_beta(X, V U')` over all entries, float64; the zeros of `X` enter by what they cost."""
         V, U = factors
         zero = lambda y: div.loss(torch.zeros_like(y), y, beta)
-        inside = each_problem(lambda *Fs: self._divergence_inside(*Fs, beta), factors)
+        inside = each_problem(lambda V, U: self._divergence_inside(V, U, beta), factors)
         if beta == 1:
             outside = (V.sum(-2, dtype=torch.float64) * U.sum(-2, dtype=torch.float64)).sum(-1)
         else:
@@ -268,7 +269,8 @@ class Sparse:
             yield slice(a, a + step), V[..., a : a + step, :] @ U.mT
 
 
-Data = Dense | Sparse | SparseTensor
+Samples = Dense | Sparse  # a sample is a row: products with matrices, and some of the rows
+Data = Samples | SparseTensor
 
 
 def _reduce(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:

@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from .data import Data
 from .ops import component_major, divide
+
+
+class Matrix(Protocol):
+    """What singular vectors are computed from: products and a mean. `Dense` and `Sparse` data are, and views together.
+
+    `mean` is what the fill of a start is measured by.
+    """
+
+    @property
+    def order(self) -> int:
+        """2."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and columns."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of its products."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is worked on."""
+
+    def mean(self) -> Tensor:
+        """The mean entry, float64."""
+
+    def times(self, F: Tensor) -> Tensor:
+        """`X @ F`."""
+
+    def times_transposed(self, F: Tensor) -> Tensor:
+        """`X.T @ F`."""
 
 
 def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
@@ -22,7 +55,7 @@ def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
     return [(F.to(data.device) * scale).to(data.dtype).mT for F in draws]
 
 
-def nndsvda(data: Data, n_components: int, seed: int) -> list[Tensor]:
+def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
     """Nonnegative double SVD (Boutsidis and Gallopoulos 2008), its zeros filled with the mean of a random start.
 
     The fill `sqrt(mean / k)` scales like the factors do (the data's mean itself, which other packages use, does
@@ -47,7 +80,7 @@ def nndsvda(data: Data, n_components: int, seed: int) -> list[Tensor]:
 
 
 def truncated_svd(
-    data: Data, rank: int, seed: int, oversampling: int = 10, powers: int = 4
+    data: Matrix, rank: int, seed: int, oversampling: int = 10, powers: int = 4
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Leading singular triplets of a matrix by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
 

@@ -163,7 +163,7 @@ def _summed(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarr
     return list(where), total
 
 
-def _complaint(X: Tensor, name: str, *coords: Sequence[int]) -> str:
+def _complaint(X: Tensor, name: str, *coords: Sequence[int] | np.ndarray) -> str:
     """What is wrong with the entries of `X`: what kind, how many, where the first one is, what would work.
 
     `coords` are those of the entries, one array per mode, where `X` holds the stored entries of something sparse.

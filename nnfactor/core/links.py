@@ -161,28 +161,34 @@ class _OnDevice:
             pieces.append(self._csr(sp.csr_array((values, (rows, ends)), shape=(len(r), n))))
         return pieces
 
+    @property
+    def _cliques(self) -> np.ndarray:
+        """Of a graph that has some."""
+        assert self.links.cliques is not None
+        return self.links.cliques
+
     @cached_property
     def members(self) -> Tensor:
         """(n, 1): 1 where the sample belongs to a clique."""
-        return self._tensor(self.links.cliques >= 0)[:, None]
+        return self._tensor(self._cliques >= 0)[:, None]
 
     @cached_property
     def sizes(self) -> Tensor:
         """(n, 1): the size of the sample's clique, 1 outside."""
-        c = self.links.cliques
+        c = self._cliques
         return self._tensor(np.where(c >= 0, np.bincount(c[c >= 0], minlength=1)[np.maximum(c, 0)], 1))[:, None]
 
     @cached_property
     def indicator(self) -> CSR:
         """(classes, n) one-hot rows of the cliques."""
-        c = self.links.cliques
+        c = self._cliques
         inside = np.flatnonzero(c >= 0)
         shape = (int(c.max(initial=0)) + 1, len(c))
         return self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
 
     @cached_property
     def classes(self) -> Tensor:
-        return torch.from_numpy(np.maximum(self.links.cliques, 0)).to(self.device)
+        return torch.from_numpy(np.maximum(self._cliques, 0)).to(self.device)
 
     @cached_property
     def degree(self) -> Tensor:

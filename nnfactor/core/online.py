@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from .block import Block, Quad
 from .cuts import Cut, Seen
-from .data import Data, _reduce
+from .data import Samples, _reduce
 from .links import Links
 from .ops import divide, gram, khatri_rao
 from .rules import Rule
@@ -53,7 +54,7 @@ class Moments:
         """The bases."""
         return self.modes
 
-    def of(self, data: Data, factors: Factors) -> Sums:
+    def of(self, data: Samples, factors: Factors) -> Sums:
         """What samples `data` with coefficients `factors["V"]` add to the sums (but for the graphs)."""
         V = factors["V"]
         return {"gram": gram(V), "pull": data.times_transposed(V)}
@@ -91,7 +92,7 @@ class Ratios:
         """The one basis."""
         return self.modes
 
-    def of(self, data: Data, factors: Factors) -> Sums:
+    def of(self, data: Samples, factors: Factors) -> Sums:
         """What samples add to the sums, at the current bases."""
         V, U = factors["V"], factors[self.modes[0]]
         pull, push = data.ratio_products([V, U], 1, 1.0)
@@ -141,7 +142,7 @@ def coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, times: int
     return V
 
 
-def fresh(data: Data, factors: Factors, modes: Sequence[str]) -> Tensor:
+def fresh(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
     """Where coefficients of samples never seen begin: the same in all columns, the best such for every row."""
     Us = [factors[m] for m in modes]
     wide = khatri_rao(Us)
@@ -187,11 +188,13 @@ class Epochs:
     def __init__(
         self, terms: Sequence[Term], rules: Mapping[str, Rule], batches: Sequence[np.ndarray], seed: int, times: int
     ) -> None:
-        self.fit, self.graphs = terms[0], [replace(g, gauge=()) for g in terms[1:]]
+        self.fit: Any = terms[0]
         assert isinstance(self.fit, Fit | BetaFit)
-        self.data, self.rules, self.times = self.fit.data, rules, times
+        own = cast("Sequence[Graph]", terms[1:])
+        self.graphs = [replace(g, gauge=()) for g in own]
+        self.data, self.rules, self.times = cast(Samples, self.fit.data), rules, times
         self.rows = [torch.from_numpy(rows).to(self.data.device) for rows in batches]
-        self.cuts = [[Cut(g, rows) for g in terms[1:]] for rows in batches]
+        self.cuts = [[Cut(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
         modes = self.fit.modes[1:]
         self.term = Moments(modes, self.data.sqnorm()) if isinstance(self.fit, Fit) else Ratios(modes)

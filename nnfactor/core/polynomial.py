@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from .block import Block, Quad
-from .data import Data, Dense
+from .data import Data, Dense, Sparse
 from .ops import gram
 from .terms import Factors, _read
 
@@ -95,6 +96,7 @@ def _row_squares(data: Data) -> Tensor:
     """`x_i'x_i` for every sample, float64."""
     if isinstance(data, Dense):
         return data.X.double().square().sum(1)
+    data = cast(Sparse, data)
     rows, _ = data.indices
     squares = torch.zeros(data.shape[0], dtype=torch.float64, device=data.device)
     return squares.index_add(0, rows, data.rows.values.double().square())

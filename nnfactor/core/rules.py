@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 from math import prod
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -146,7 +146,8 @@ def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
     """`sum_q links_q z cols_q` for row-major z `(n, B k)`."""
     (*batch, n, k), b = F.shape, prod(F.shape[:-2])
     parts = [
-        (q.rows, q.span or slice(0, k), q.cols.expand(*batch, 1, q.cols.shape[-1]).reshape(b, -1)) for q in coupled
+        (cast(Links, q.rows), q.span or slice(0, k), q.cols.expand(*batch, 1, q.cols.shape[-1]).reshape(b, -1))
+        for q in coupled
     ]
     parts.sort(key=lambda part: part[1].start)
     ends = [span.stop for _, span, _ in parts]

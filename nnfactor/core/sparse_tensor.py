@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import combinations
 from math import prod
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,8 +33,9 @@ class Group:
 
     def __init__(self, modes: Sequence[int], coords: Sequence[np.ndarray], shape: Sequence[int]) -> None:
         self.modes = tuple(modes)
+        self.table: list[Any] | None = None  # arrays, then tensors on the device
         if len(self.modes) == 1:
-            self.of_entry, self.size, self.table = coords[self.modes[0]], shape[self.modes[0]], None
+            self.of_entry, self.size = coords[self.modes[0]], shape[self.modes[0]]
             return
         codes = _codes([coords[m] for m in self.modes], [shape[m] for m in self.modes])
         _, first, self.of_entry = np.unique(codes, return_index=True, return_inverse=True)
@@ -52,7 +54,7 @@ class Group:
         self.table = [torch.from_numpy(_narrow(column)).to(device) for column in self.table]
         return self
 
-    def rows(self, factors: Sequence[Tensor], skip: int | None = None) -> Tensor:
+    def rows(self, factors: Sequence[Any], skip: int | None = None) -> Tensor:
         """Products of the rows of its factors (all but one) at the combinations that occur, `(size, c)`."""
         if self.table is None:
             return factors[self.modes[0]]
@@ -233,7 +235,8 @@ class SparseTensor:
 
     def _sampled(self, factors: Sequence[Tensor], side: int) -> Tensor:
         """The reconstruction at the stored entries `(nnz,)`, a few components at a time, in the order of one side."""
-        X, total = self._seen_from(side), None
+        X = self._seen_from(side)
+        total: Any = None
         for part in _slices(factors[0].shape[-1], self._width()):
             few = [F[:, part].contiguous() for F in factors]
             y = X.sampled(self.groups[side].rows(few), self.groups[1 - side].rows(few))
@@ -244,7 +247,7 @@ class SparseTensor:
         """The index of every stored entry in every mode, in the order of `rows`."""
         found: dict[int, Tensor] = {}
         for group, at in zip(self.groups, (row_of_each(self.rows.crow), self.rows.col.long()), strict=True):
-            tables = [None] if group.table is None else group.table
+            tables: list[Any] = [None] if group.table is None else group.table
             found |= {m: at if t is None else t.long()[at] for m, t in zip(group.modes, tables, strict=True)}
         return [found[m] for m in range(self.order)]
 
@@ -252,7 +255,8 @@ class SparseTensor:
         """The residual in blocks of the whole tensor: some combinations of the first modes, all of the last."""
         cut = next(c for c in range(1, self.order) if c == self.order - 1 or prod(self.shape[c:]) <= CHUNK // 8)
         right = self._products(factors, range(cut, self.order), slice(0, prod(self.shape[cut:])))
-        flat = reduce(lambda a, b: a * b[0] + b[1], zip(self.shape, self._coordinates(), strict=True), 0)
+        zero = torch.zeros_like(self.rows.col, dtype=torch.int64)
+        flat = reduce(lambda a, b: a * b[0] + b[1], zip(self.shape, self._coordinates(), strict=True), zero)
         flat, order = torch.sort(flat)
         values, total = self.rows.values.double()[order], right.new_zeros(())
         for block in _slices(prod(self.shape[:cut]), max(1, CHUNK // len(right))):

@@ -223,20 +223,23 @@ def weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
     for b, w in zip(blocks, weights, strict=True):
         for q in b.quads:
             kinds.setdefault((id(q.rows), q.sign, str((q.span, q.mixes_columns))), []).append((q, w))
-    quads = [
-        replace(pairs[0][0], cols=_weighted_sum(*zip(*((q.cols, w) for q, w in pairs), strict=True)))
-        for pairs in kinds.values()
-    ]
+    quads = [replace(pairs[0][0], cols=_sum_of([(q.cols, w) for q, w in pairs])) for pairs in kinds.values()]
     linear = [_weighted_sum([b.pull for b in blocks], weights), _weighted_sum([b.push for b in blocks], weights)]
     return Block(quads=tuple(quads), pull=linear[0], push=linear[1])
 
 
 def _weighted_sum(parts: Sequence[Tensor | None], weights: Sequence[Tensor]) -> Tensor | None:
-    """In one pass for each part."""
-    total = None
-    for z, w in zip(parts, weights, strict=True):
-        if z is not None:
-            total = w * z if total is None else total.addcmul_(z, w)
+    """Of the parts that are there."""
+    there = [(z, w) for z, w in zip(parts, weights, strict=True) if z is not None]
+    return _sum_of(there) if there else None
+
+
+def _sum_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """`sum w z`, in one pass for each part."""
+    (first, w), *others = pairs
+    total = w * first
+    for z, w in others:
+        total.addcmul_(z, w)
     return total
 
 
@@ -305,7 +308,7 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
     return component_major(solved.to(F.dtype))
 
 
-def _stacked(F: Tensor, designs: Sequence[Design], ridges: Sequence[Quad]) -> Tensor:
+def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tensor:
     """[A b; sqrt(d) 0], `(..., r (+ n), n + C)`, float64 and column-major."""
     (*batch, n, C), parts = F.shape, [(d.A, d.b) for d in designs]
     rows = sum(A.shape[-2] for A, _ in parts)
@@ -316,7 +319,7 @@ def _stacked(F: Tensor, designs: Sequence[Design], ridges: Sequence[Quad]) -> Te
         here[..., :n], here[..., n:] = A, b
         at += A.shape[-2]
     if ridges:
-        peak = reduce(torch.maximum, (torch.linalg.vector_norm(A, torch.inf, (-2, -1), keepdim=True) for A, _ in parts))
+        peak = reduce(torch.maximum, (A.abs().amax((-2, -1), keepdim=True) for A, _ in parts))
         weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
         root = torch.maximum(weights.sqrt(), peak.double() * torch.finfo(torch.float64).eps)
         M[..., at:, :] = 0

@@ -134,7 +134,7 @@ converged_, history_, restarts_, sample_shape_, fit_info_
 
     def _neighbor_graph(self, source: Source) -> Links:
         if isinstance(self.neighbors, numbers.Integral):
-            return knn_graph(source.samples, self.neighbors)
+            return knn_graph(source.samples, int(self.neighbors))
         links = adjacency_graph(self.neighbors)
         if links.n_nodes != source.data.shape[0]:
             raise ValueError(f"neighbors has {links.n_nodes} nodes, X has {source.data.shape[0]} samples")

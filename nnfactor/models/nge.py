@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Fit, Graph, Links, Rule, as_links, composed, hals, m_matrix, multiplicative, projected
+from ..core import Fit, Graph, Links, Rule, Term, as_links, composed, hals, m_matrix, multiplicative, projected
 from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
 from .base import Model, factor_names, one_of
@@ -125,6 +125,8 @@ keep_embeddings
     _tensors = True
     _batched: tuple[str, ...] = ("alpha",)
 
+    classes_: np.ndarray
+
     def __init__(
         self,
         n_components: int,
@@ -195,7 +197,7 @@ keep_embeddings
             )
         known, q = getattr(self, "classes_", np.array([])), getattr(self, "n_discriminative_", None)
         self.graph_, n_classes = self._graphs(source, y)
-        self.n_discriminative_ = q if len(known) else self._discriminative(n_classes)
+        self.n_discriminative_ = q if q is not None and len(known) else self._discriminative(n_classes)
         if len(known):
             self.classes_ = np.union1d(known, self.classes_) if len(self.classes_) else known
         return self._embedding_model(source)
@@ -214,7 +216,7 @@ keep_embeddings
     def _embedding_model(self, source: Source) -> Model:
         names = factor_names(source.data)
         basis, embedding = self._rules()
-        terms = [Fit(source.data, names), *self._penalties(source, names, self._first)]
+        terms: list[Term] = [Fit(source.data, names), *self._penalties(source, names, self._first)]
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
     def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
@@ -243,11 +245,11 @@ keep_embeddings
                     "graph=(intrinsic, penalty) and n_discriminative"
                 )
             return builder.build(source.samples, codes), len(self.classes_)
-        pair = tuple(as_links(A, f"graph[{i}]") for i, A in enumerate(builder))
-        for i, links in enumerate(pair):
+        own, between = (as_links(A, f"graph[{i}]") for i, A in enumerate(builder))
+        for i, links in enumerate((own, between)):
             if links.n_nodes != n:
                 raise ValueError(f"graph[{i}] has {links.n_nodes} nodes, X has {n} samples")
-        return pair, len(self.classes_)
+        return (own, between), len(self.classes_)
 
     def _discriminative(self, n_classes: int) -> int:
         q = self.n_discriminative
@@ -295,11 +297,11 @@ keep_embeddings
             rule = {"hals": hals, "projected": projected}[self.solver]
             return rule, rule
         if self.inner_tol is not None:
-            solve = partial(m_matrix, tol=float(self.inner_tol))
+            solve: Rule = partial(m_matrix, tol=float(self.inner_tol))
         elif self.inner == "sweeps":
-            solve = partial(m_matrix, cg=0, sweeps=SWEEPS if self.inner_iter == "auto" else self.inner_iter)
+            solve = partial(m_matrix, cg=0, sweeps=SWEEPS if isinstance(self.inner_iter, str) else self.inner_iter)
         else:
-            solve = m_matrix if self.inner_iter == "auto" else partial(m_matrix, cg=self.inner_iter)
+            solve = m_matrix if isinstance(self.inner_iter, str) else partial(m_matrix, cg=self.inner_iter)
         return (multiplicative, solve) if self.solver == "m_matrix" else (hals, composed(solve, hals))
 
     def __sklearn_tags__(self) -> Any:

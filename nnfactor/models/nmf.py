@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from ..core import Rule, hals, multiplicative, projected
 from .base import Model, beta_of, factor_names, fit_term, one_of
@@ -174,4 +174,4 @@ def unsupervised_rule(solver: str, beta: float, n_components: int) -> Rule:
 def rule_key(solver: str, beta: float, n_components: int) -> Hashable:
     """Equal for ranks that have the same rule: those may be padded to one another."""
     rule = unsupervised_rule(solver, beta, n_components)
-    return (rule.func, *sorted(rule.keywords.items())) if isinstance(rule, partial) else rule
+    return (rule.func, *sorted(rule.keywords.items())) if isinstance(rule, partial) else cast(Hashable, rule)

@@ -6,7 +6,7 @@ import numbers
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ..core import Run
-from ..core.data import Data, Dense, SparseTensor
+from ..core.data import Data, Dense, Samples, SparseTensor
 from ..core.online import Epochs, Moments, Ratios, batches_of, coefficients, energies, fresh, improved, moved, zero_sums
 from ..core.ops import component_major, gram, khatri_rao
 from ..core.solve import exact
@@ -142,9 +142,10 @@ class Online(Factorization):
             factors = self._step(model, _as_rows(source.data), bases, sums, rounds)
             self._publish_step(source, factors, model.names, seen)
 
-    def _step(self, model: Model, data: Data, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
+    def _step(self, model: Model, data: Samples, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
         """Coefficients of new samples, their share of the sums, then the bases."""
-        fit, graphs, modes = replace(model.terms[0], data=data), model.terms[1:], model.names[1:]
+        first, *others = model.terms
+        fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Graph]", others), model.names[1:]
         term, beta = (Moments(modes), 2) if isinstance(fit, Fit) else (Ratios(modes), 1)
         bare = [replace(g, gauge=()) for g in graphs]
         factors = {**bases, "V": fresh(data, bases, modes)}
@@ -166,7 +167,7 @@ class Online(Factorization):
             )
         unit, *bases = self._published([torch.ones_like(factors["V"][:1]), *bases])
         for name in ABOUT_A_RUN:
-            vars(self).pop(name, None)
+            self.__dict__.pop(name, None)
         self._given_shape = source.shape[1:]
         if self._tensors:
             self.sample_shape_ = tuple(source.data.shape[1:])
@@ -235,10 +236,10 @@ class Online(Factorization):
     def _check_parameters(self) -> None:
         super()._check_parameters()
         size, forgetting = getattr(self, "batch_size", None), getattr(self, "forgetting", 0.0)
-        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool) and size >= 1
+        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1
         if size is not None and not whole:
             raise ValueError(f"batch_size must be None (all samples at once) or a whole number >= 1, got {size!r}")
-        if not isinstance(forgetting, numbers.Real) or not 0 <= forgetting < np.inf:
+        if not isinstance(forgetting, numbers.Real) or not 0 <= float(forgetting) < np.inf:
             raise ValueError(f"forgetting must be a finite number >= 0 (0: nothing is forgotten), got {forgetting!r}")
 
     def _check_model(self, data: Data) -> None:
@@ -268,6 +269,7 @@ def _unless_it_fails(estimator: Any) -> Iterator[None]:
         raise
 
 
-def _as_rows(data: Data) -> Data:
+def _as_rows(data: Data) -> Samples:
     """The data as a matrix with one row per sample underneath."""
-    return data if data.order == 2 else Dense(data.X, cut=1)
+    rows = cast(Samples, data)
+    return rows if data.order == 2 else Dense(cast(Dense, data).X, cut=1)

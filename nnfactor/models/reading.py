@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -13,7 +13,7 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..core.data import Data, SparseTensor
+from ..core.data import Data, Dense, SparseTensor
 from ..core.intake import as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
 from ..core.sparse import coordinates
 
@@ -24,7 +24,7 @@ class PickledOnCPU:
     """Mixin of estimators: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: _on_cpu(value) for key, value in super().__getstate__().items()}
+        return {key: _on_cpu(value) for key, value in cast(dict, super().__getstate__()).items()}
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def read(
     if isinstance(data, SparseTensor):
         X = data
     elif not is_sparse(X):
-        X = data.X
+        X = cast(Dense, data).X
     scale = _scale(data)
     return Source(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ..core import Block, Rule, composed, multiplicative
-from ..core.data import Data
+from ..core.data import Data, Samples
 from ..core.view_init import start
 from ..core.views import SemiFit, exact
 from .base import Factorization, Model, factor_names
@@ -138,7 +138,7 @@ class SemiNMF(Factorization):
         return Model([SemiFit(source.data, names)], rules, names)
 
     def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
-        return start([data], [1.0], int(self.n_components), seed, svd)
+        return start([cast(Samples, data)], [1.0], int(self.n_components), seed, svd)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -153,5 +153,5 @@ def _cleared(F: Tensor, block: Block) -> Tensor:
 
 def check_exponent(exponent: Any) -> None:
     """Refuse exponents outside (0, 1], for which the multiplicative rule may rise."""
-    if not isinstance(exponent, numbers.Real) or isinstance(exponent, bool) or not 0 < exponent <= 1:
+    if not isinstance(exponent, numbers.Real) or isinstance(exponent, bool) or not 0 < float(exponent) <= 1:
         raise ValueError(f"exponent must be a number in (0, 1] (the rule is monotone there), got {exponent!r}")

@@ -119,7 +119,8 @@ class _Batch:
 
     def fit(self) -> None:
         """Run sub-batches that fit into memory, one after the other; publish whoever is complete."""
-        model, parts = self._model(), {}
+        model = self._model()
+        parts: dict[int, list[Run]] = {}
         problems = [(e, r) for e in self.members for r in range(int(e.n_init))]
         each = batch_bytes(self.source.data, self.rank)
         size = fitting(len(problems), each, self.source.data.device, self.max_bytes)
@@ -147,7 +148,7 @@ class _Batch:
         """The model of all, by an estimator of the largest rank whose varying parameters are names of state entries."""
         first = self.members[0]
         whole = first if len(self.members) == 1 else object.__new__(type(first))
-        vars(whole).update(vars(first))
+        whole.__dict__.update(vars(first))
         whole.n_components = first.n_components if whole is first else self.rank
         for name in self.varying:
             setattr(whole, name, name)
@@ -188,7 +189,7 @@ def _share(first: Factorization, before: dict[str, Any], others: Sequence[Factor
     """What an estimator has learned of the data since `before` is true of the others too."""
     learned = {name: value for name, value in vars(first).items() if name not in before or before[name] is not value}
     for other in others:
-        vars(other).update(learned)
+        other.__dict__.update(learned)
 
 
 def _by_estimator(result: Run, problems: list[Problem]) -> Iterator[tuple[Factorization, Run]]:
@@ -226,8 +227,8 @@ def joined(runs: Sequence[Run]) -> Run:
         else torch.cat([r.factors[n] for r in runs])
         for n in runs[0].factors
     }
-    columns = (np.concatenate([getattr(r, n) for r in runs]) for n in ("objective", "n_iter", "converged"))
-    return Run(factors, *columns, rows)
+    column = lambda name: np.concatenate([getattr(r, name) for r in runs])
+    return Run(factors, column("objective"), column("n_iter"), column("converged"), rows)
 
 
 def _called(at: Callable[[Any], str], estimator: Any, f: Callable[[], Any]) -> Any:
