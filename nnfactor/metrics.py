@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import normalized_mutual_info_score
 from torch import Tensor
 
 from .core import Term, see
@@ -71,6 +70,8 @@ def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
     >>> round(normalized_mutual_information([0, 0, 1, 1], [0, 0, 1, 2]), 3)
     0.667
     """
+    from sklearn.metrics import normalized_mutual_info_score
+
     return float(np.clip(normalized_mutual_info_score(*_codes(y_true, y_pred), average_method="max"), 0.0, 1.0))
 
 

@@ -12,7 +12,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
-from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -277,6 +276,8 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
             Views with different numbers of samples, bad data or similarities (the message names the view), more
             clusters than samples, bad parameters.
         """
+        from sklearn.cluster import KMeans  # brings half of scikit-learn along
+
         self._check_parameters()
         with all_or_nothing(self):
             sources = read_views(self, X, reset=True, signed=True)

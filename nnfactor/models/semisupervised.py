@@ -13,7 +13,6 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import DataConversionWarning
-from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -82,6 +81,8 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of `predict(X)` against y (n_samples,), on any device."""
         y, found = (v.cpu().numpy() if isinstance(v, Tensor) else v for v in (y, self.predict(X)))
+        from sklearn.metrics import accuracy_score
+
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
     def _new(self, X: Any) -> tuple[Tensor, Source]:
