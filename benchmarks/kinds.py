@@ -35,6 +35,7 @@ KINDS = {
     "nge_bases": "benchmarks.nge_bases",
     "nge_speed": "benchmarks.nge",
     "peers": "benchmarks.peers",
+    "scaling": "benchmarks.scaling",
 }
 
 

@@ -145,7 +145,9 @@ def _sklearn(X: Any, clock: Clock, k: int, loss: str, solver: str, start: Factor
 
 def _torchnmf(X: Any, clock: Clock, beta: int, start: Factors, iterations: int) -> Timed:
     import torch
-    from torchnmf.nmf import NMF
+
+    with quiet():  # it compiles itself with torch.jit, which says that it is deprecated
+        from torchnmf.nmf import NMF
 
     X = _sparse_tensor(X) if not isinstance(X, np.ndarray | torch.Tensor) else torch.as_tensor(X)
     H, W = (torch.as_tensor(F).clone().to(X.device).contiguous() for F in start)
