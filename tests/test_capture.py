@@ -5,12 +5,12 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 import torch
-from tables import MODELS, RULES, problem
+from tables import MODELS, RULES, TERMS, problem
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nnfactor.core import Fit, hals, multiplicative, run, solve, step, take
+from nnfactor.core import Fit, accelerated, extrapolated, hals, multiplicative, run, solve, step, take
 from nnfactor.core.capture import captured
 
 CPU = torch.device("cpu")
@@ -97,6 +97,24 @@ def test_a_state_that_remembers_the_last_one():
         wanted, got = sweep(wanted), replayed(got)
         assert torch.equal(wanted["factors"]["V"], got["factors"]["V"])
         assert torch.equal(wanted["last"]["V"], got["last"]["V"])
+
+
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(
+    ("method", "rule", "key"),
+    [(accelerated, hals, "fit"), (accelerated, hals, "ridge, sparse"), (extrapolated, multiplicative, "beta 1")],
+)
+def test_momentum_is_replayed_bit_for_bit(method, rule, key, batch):
+    p = problem(3, batch, seed=4)
+    make = lambda: method(TERMS[key](p), dict.fromkeys(p.order_of_updates, rule))
+    eager, replayed = make(), captured(make(), CPU, Record)
+    COUNT["captures"] = 0
+    with torch.no_grad():
+        wanted = got = {"factors": p.factors}
+        for _ in range(25):
+            wanted, got = eager(wanted), replayed(got)
+    assert COUNT["captures"] == 1
+    assert all(torch.equal(got["factors"][n], F) for n, F in wanted["factors"].items())
 
 
 def test_a_batch_that_shrinks_is_captured_anew(monkeypatch):
