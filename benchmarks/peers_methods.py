@@ -134,7 +134,7 @@ def _sklearn(X: Any, clock: Clock, k: int, loss: str, solver: str, start: Factor
     from sklearn.decomposition import non_negative_factorization as factorize
 
     V, U = start
-    W, H = V.copy(), np.ascontiguousarray(U.T)
+    W, H = V.copy(), np.array(U.T, order="C")  # it writes into both, and going on, U.T may be what it gave
     work = partial(
         factorize, X, W, H, n_components=k, init="custom", solver=solver, beta_loss=loss, tol=0, max_iter=iterations
     )

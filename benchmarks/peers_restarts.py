@@ -136,7 +136,7 @@ def _loop(X: np.ndarray, k: int, starts: list[list[np.ndarray]], clock: Clock) -
     from sklearn.decomposition import non_negative_factorization as factorize
 
     def one(V: np.ndarray, U: np.ndarray, **limits: Any) -> tuple[float, Any]:
-        W, H = V.copy(), np.ascontiguousarray(U.T)
+        W, H = V.copy(), np.array(U.T, order="C")
         return clock.time(lambda: factorize(X, W, H, n_components=k, init="custom", solver="cd", **limits))
 
     with quiet():
