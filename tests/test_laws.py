@@ -137,6 +137,21 @@ def test_chunks_change_nothing(monkeypatch):
         monkeypatch.undo()
 
 
+def test_blocks_of_sparse_rows_change_nothing(monkeypatch):
+    import nnfactor.core.data as module
+
+    for zeros in (0.3, 0.9, 1.0):
+        p = problem(2, (2,), seed=4, zeros=zeros)
+        p.X[0] = 0
+        factors, dense = [F + 0.1 for F in (p.factors["V"], p.factors["U1"])], Fit(p.X, p.modes).data
+        for chunk in (1, 5, 1 << 18):
+            monkeypatch.setattr(module, "CHUNK", chunk)
+            data = Fit(p.X.to_sparse_coo(), p.modes).data
+            assert chunk > 5 or zeros > 0.5 or len(data._blocks()) > 3
+            close(data.residual_sq(factors), dense.residual_sq(factors))
+            close(data.divergence(factors, 1), dense.divergence(factors, 1))
+
+
 def test_no_cg_step_is_the_multiplicative_rule():
     for seed in range(20):
         p = problem(2 + seed % 3, (2,), seed=seed, zeros=0.3)

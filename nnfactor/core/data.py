@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
+from itertools import pairwise
 from math import prod
 
 import numpy as np
@@ -214,7 +215,21 @@ class Sparse:
         return self._residual_by_rows(V, U) if bool((total < 1e-12 * self.sqnorm()).any()) else total
 
     def _inside(self, V: Tensor, U: Tensor) -> Tensor:
-        return inside_residual(self.rows.values.double(), self.rows.sampled(V.contiguous(), U.contiguous()))
+        U = U.contiguous()
+        return reduce(
+            torch.add,
+            (inside_residual(X.values.double(), X.sampled(V[rows].contiguous(), U)) for rows, X in self._blocks()),
+        )
+
+    def _blocks(self) -> list[tuple[slice, CSR]]:
+        """Rows in blocks of about `CHUNK` entries: copies of their values in float64 exist for one block at a time."""
+        return self.memo("blocks", (), self._cut_rows)
+
+    def _cut_rows(self) -> list[tuple[slice, CSR]]:
+        ends, n = self._host.indptr, self.shape[0]
+        cuts = np.unique([*np.searchsorted(ends, np.arange(0, ends[-1], CHUNK)), n])
+        cuts = cuts if cuts[0] == 0 else np.r_[0, cuts]
+        return [(slice(a, b), self.rows.block(a, b, ends[a], ends[b])) for a, b in pairwise(cuts.tolist())]
 
     def _residual_by_rows(self, V: Tensor, U: Tensor) -> Tensor:
         (i, j), total = self.indices, V.new_zeros(V.shape[:-2])
@@ -237,8 +252,14 @@ class Sparse:
         return (inside + outside).clamp(min=0)
 
     def _divergence_inside(self, V: Tensor, U: Tensor, beta: float) -> Tensor:
-        y = self.rows.sampled(V.contiguous(), U.contiguous())
-        return inside_divergence(self.rows.values.to(y.dtype), y, beta, self.floor())
+        U, low = U.contiguous(), self.floor()
+        return reduce(
+            torch.add,
+            (
+                inside_divergence(X.values.to(V.dtype), X.sampled(V[rows].contiguous(), U), beta, low)
+                for rows, X in self._blocks()
+            ),
+        )
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """As for `Dense`: the pull through the pattern only, the push by column sums (beta = 1) or in row chunks."""

@@ -44,6 +44,12 @@ class CSR:
         """The same pattern with other stored values `(nnz,)`."""
         return replace(self, values=values)
 
+    def block(self, a: int, b: int, first: int, last: int) -> CSR:
+        """Rows a to b, whose entries are those from `first` to `last`; col and values are views."""
+        entries = slice(int(first), int(last))
+        crow = self.crow[a : b + 1] - self.crow[a]
+        return CSR(crow, self.col[entries], self.values[entries], (b - a, self.shape[1]))
+
     def product(self, rows: Tensor) -> Tensor:
         """`matrix @ rows`, row-major."""
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
