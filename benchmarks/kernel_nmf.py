@@ -42,11 +42,12 @@ LABELS = {
 GAUSSIAN, POLYNOMIAL = ("GNMF", "gKPCA"), ("PNMF", "pKNMF", "pKPCA")
 STARTED = ("NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF")
 FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
-METRICS = ("accuracy", "residual", "overlap")
+METRICS = ("accuracy", "residual", "condition")
 # other features of the same fitted model, as methods of their own: NMF-nnls, GNMF-paper, ...
 VARIANTS = {
     "nnls": (("NMF", "NMF-HALS", "LNMF", "PNMF"), {"transform_method": "nnls"}),
     "paper": (("GNMF", "pKNMF"), {"features": "paper"}),
+    "span": (("NMF", "NMF-HALS", "LNMF"), {}),
 }
 
 
@@ -57,7 +58,8 @@ class Parameters:
     Attributes
     ----------
     problems, methods : names
-    variants : "nnls" for NMF, LNMF and PNMF with nonnegative coefficients, "paper" for kernel NMF with its formula
+    variants : "nnls" for NMF, LNMF and PNMF with nonnegative coefficients, "paper" for kernel NMF with its formula,
+        "span" for NMF and LNMF in an orthonormal basis of what their bases span
     runs : random starts
     iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
     degrees : of the polynomial kernels
@@ -138,13 +140,27 @@ def solve(job: Job) -> Iterator[Row]:
 
 
 def _shape(model: Any, X: np.ndarray) -> dict[str, float]:
-    """In percent: what a factorization of the data leaves of them, and the mean cosine of two of its bases."""
+    """What a factorization of the data leaves of them, in percent, and the condition number of its unit bases."""
     if not hasattr(model, "components_") or not hasattr(model, "reconstruction_err_"):
         return {}
-    W = model.components_ / np.maximum(np.linalg.norm(model.components_, axis=1, keepdims=True), 1e-30)
-    k = len(W)
-    overlap = (np.sum(W.sum(0) ** 2) - np.sum(W**2)) / (k * (k - 1))
-    return {"residual": 100 * float(model.reconstruction_err_ / np.linalg.norm(X)), "overlap": 100 * float(overlap)}
+    residual = 100 * float(model.reconstruction_err_ / np.linalg.norm(X))
+    return {"residual": residual, "condition": float(np.linalg.cond(_unit_bases(model)))}
+
+
+def _unit_bases(model: Any) -> np.ndarray:
+    W = np.asarray(model.components_, dtype=np.float64).T
+    return W / np.maximum(np.linalg.norm(W, axis=0), 1e-30)
+
+
+@dataclass
+class _Span:
+    """Coordinates in an orthonormal basis of what the bases span: the same space, distances as they are there."""
+
+    model: Any
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Of samples."""
+        return X @ np.linalg.qr(_unit_bases(self.model))[0]
 
 
 def _variants(p: Parameters, method: str) -> list[str]:
@@ -154,6 +170,8 @@ def _variants(p: Parameters, method: str) -> list[str]:
 
 def _as(model: Any, variant: str) -> Any:
     """The fitted model with other features."""
+    if variant == "span":
+        return _Span(model)
     return copy(model).set_params(**VARIANTS[variant][1]) if variant else model
 
 

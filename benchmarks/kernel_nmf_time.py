@@ -89,7 +89,7 @@ def _timed(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     from .clock import Clock
 
     X = {s: shrunk(data.X[first_per_class(data.y)], s).reshape(-1, s * s) for s in p.sizes}
-    clock, fits = Clock.on(context.device), list(product(p.methods, p.sizes))
+    clock, fits = Clock.on(context.device, context.settings.threads), list(product(p.methods, p.sizes))
     tick = context.progress(len(fits) * (p.rounds + 1), "kernel_nmf_time")
     seconds: dict[Any, float] = {}
     for turn in range(p.rounds + 1):
