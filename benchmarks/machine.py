@@ -13,15 +13,11 @@ PACKAGES = ("nnfactor", "torch", "numpy", "scipy", "scikit-learn", "tensorly")
 
 
 def prepare_torch(threads: int) -> None:
-    """Threads as asked, TF32 off, denormal numbers as zeros.
-
-    Multiplicative rules send entries towards zero: below 1e-38, float32 arithmetic on a CPU is tens of times slower.
-    """
+    """Threads as asked, TF32 off."""
     import torch
 
     torch.set_num_threads(threads)
     torch.backends.cuda.matmul.allow_tf32 = False
-    torch.set_flush_denormal(True)
 
 
 def describe(device: Any, threads: int) -> dict[str, Any]:

@@ -231,8 +231,11 @@ def _as_completed(pool: ProcessPoolExecutor, futures: Sequence[Future[list[Row]]
 
 
 def _prepare(threads: int) -> None:
-    """In a worker: threads as asked, for torch as well."""
+    """In a worker: threads as asked, for torch as well; denormal numbers are zeros, as in the main process."""
+    import torch
+
     prepare_torch(threads)
+    torch.set_flush_denormal(True)
 
 
 @contextmanager
