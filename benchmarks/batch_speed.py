@@ -12,13 +12,13 @@ from itertools import product
 from typing import Any
 
 from .datasets import check_name, load
-from .errors import AbsentData, ConfigError, MissingData
+from .errors import AbsentData, MissingData
 from .kinds import Context
 from .results import Report, Row
 from .splits import hidden, per_class
 from .study import Outcome
 from .study_report import finish
-from .words import unknown
+from .words import check_names
 
 # method -> the parameter points of a batch; every point has all the starts
 POINTS: dict[str, tuple[dict[str, float], ...]] = {
@@ -57,9 +57,7 @@ class Parameters:
     def __post_init__(self) -> None:
         for name in self.problems:
             check_name(name)
-        for name in self.methods:
-            if name not in POINTS:
-                raise ConfigError(unknown("parameters.methods", name, POINTS, what="method"))
+        check_names("method", self.methods, POINTS)
         if min(self.starts, self.iterations, self.rounds, self.labelled) < 1:
             raise ValueError("starts, iterations, rounds and labelled must be at least 1")
 

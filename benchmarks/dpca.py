@@ -18,13 +18,12 @@ from typing import Any
 import numpy as np
 
 from .datasets import check_name
-from .errors import ConfigError
 from .kinds import Context
 from .results import Report
 from .splits import first_per_class, folds, hidden, per_class, rest
 from .study import Job, Point, carry_out
 from .study_report import finish
-from .words import unknown
+from .words import check_names
 
 METHODS = ("1-NN", "PCA", "LDA", "DPCA-labels", "DPCA-pairs", "DPCA-both")
 Pairs = dict[str, np.ndarray]  # must_link, cannot_link
@@ -60,9 +59,7 @@ class Parameters:
     def __post_init__(self) -> None:
         for name in self.problems:
             check_name(name)
-        for name in self.methods:
-            if name not in METHODS:
-                raise ConfigError(unknown("parameters.methods", name, METHODS, what="method"))
+        check_names("method", self.methods, METHODS)
         if min(self.runs, self.pairs, self.folds, *self.labelled) < 1:
             raise ValueError("runs, pairs, folds and labelled must be at least 1")
 

@@ -16,12 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .errors import ConfigError
 from .results import Figure, Line, Panel, Row, Section, Table
 from .scores import Scores
 from .splits import folds
 from .study import Job, Point
-from .words import unknown
 
 if TYPE_CHECKING:
     from .pipelines import Setup
@@ -71,13 +69,6 @@ class Measure:
     def ways(self) -> list[tuple[str, str]]:
         """Variant and distance; "" is the method as it is."""
         return list(product(("", *self.variants), self.metrics))
-
-
-def check_names(what: str, names: Sequence[str], known: Sequence[str]) -> None:
-    """A ConfigError for the first that is not known."""
-    for name in names:
-        if name not in known:
-            raise ConfigError(unknown(f"parameters.{what}s", name, known, what=what))
 
 
 def rank(n: int, m: int) -> int:

@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .datasets import check_name
-from .errors import ConfigError
 from .kinds import Context
 from .results import Figure, Line, Panel, Report, Row, Section
 from .scores import Scores
 from .splits import first_per_class, rest
 from .study import Job, Point, carry_out
 from .study_report import finish
-from .words import unknown
+from .words import check_names
 
 if TYPE_CHECKING:
     from .pipelines import Setup
@@ -89,12 +88,8 @@ class Parameters:
     def __post_init__(self) -> None:
         for name in (*self.problems, *self.curves):
             check_name(name)
-        for name in self.methods:
-            if name not in LABELS:
-                raise ConfigError(unknown("parameters.methods", name, LABELS, what="method"))
-        for name in self.variants:
-            if name not in VARIANTS:
-                raise ConfigError(unknown("parameters.variants", name, VARIANTS, what="variant"))
+        check_names("method", self.methods, LABELS)
+        check_names("variant", self.variants, VARIANTS)
         if min(self.runs, self.iterations, self.folds) < 1:
             raise ValueError("runs, iterations and folds must be at least 1")
 

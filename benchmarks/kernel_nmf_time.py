@@ -21,7 +21,7 @@ from .scores import Scores
 from .splits import first_per_class
 from .study import Outcome
 from .study_report import finish
-from .words import unknown
+from .words import check_names
 
 METHODS = ("NMF", "LNMF", "PNMF", "GNMF")
 
@@ -52,9 +52,7 @@ class Parameters:
     def __post_init__(self) -> None:
         for name in self.problems:
             check_name(name)
-        for name in self.methods:
-            if name not in METHODS:
-                raise ConfigError(unknown("parameters.methods", name, METHODS, what="method"))
+        check_names("method", self.methods, METHODS)
         if min(self.rounds, self.iterations, self.n_components) < 1:
             raise ValueError("rounds, iterations and n_components must be at least 1")
 

@@ -25,7 +25,6 @@ from .faces import (
     Measure,
     TestSet,
     batch,
-    check_names,
     influence,
     measured,
     nested,
@@ -39,6 +38,7 @@ from .results import Report, Row
 from .splits import folds, hidden, per_class
 from .study import Job, Point, carry_out
 from .study_report import finish
+from .words import check_names
 
 if TYPE_CHECKING:
     from .pipelines import Setup

@@ -22,7 +22,6 @@ from .faces import (
     Measure,
     TestSet,
     batch,
-    check_names,
     influence,
     measured,
     nested,
@@ -36,6 +35,7 @@ from .results import Report, Row
 from .splits import rest, share_per_class
 from .study import Job, Point, carry_out
 from .study_report import finish
+from .words import check_names
 
 if TYPE_CHECKING:
     from .pipelines import Setup

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from .datasets import check_name
-from .faces import check_names, rank
+from .faces import rank
 from .kinds import Context
 from .results import Figure, Line, Panel, Report, Row, Section
 from .splits import share_per_class
 from .study import Job, Outcome, carry_out
 from .study_report import finish
+from .words import check_names
 
 # name -> options of the estimator
 SOLVERS: dict[str, dict[str, Any]] = {

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar
 
-from .errors import ConfigError, MissingData
+from .errors import MissingData
 from .kinds import Context
 from .problems import Problem, check_name, load, needs_folder
 from .results import Report
-from .words import unknown
+from .words import check_names
 
 LABELS = {
     "printed": "multiplicative, as printed",
@@ -70,9 +70,7 @@ class Parameters:
     def __post_init__(self) -> None:
         for name in self.problems:
             check_name(name)
-        for name in self.methods:
-            if name not in LABELS:
-                raise ConfigError(unknown("parameters.methods", name, LABELS, what="method"))
+        check_names("method", self.methods, LABELS)
         if set(self.orders) - {2, 3}:
             raise ValueError(f"orders may be 2 (vectors) and 3 (images as matrices), got {list(self.orders)}")
         if min(self.iterations, self.solved_iterations, self.stretch) < 1:

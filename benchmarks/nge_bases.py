@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 
 from .datasets import check_name
-from .faces import check_names, rank
+from .faces import rank
 from .kinds import Context
 from .pictures import row as picture
 from .results import Report, Row
 from .splits import hidden, per_class, share_per_class
 from .study import Job, carry_out
 from .study_report import finish
+from .words import check_names
 
 # name -> (estimator, options)
 FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {

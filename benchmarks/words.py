@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+from .errors import ConfigError
+
+
+def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> None:
+    """A ConfigError for the first name in `parameters.<what>s` that is not known."""
+    known = list(known)
+    for name in names:
+        if name not in known:
+            raise ConfigError(unknown(f"parameters.{what}s", name, known, what=what))
+
 
 def unknown(path: str, name: str, known: Iterable[str], what: str = "name") -> str:
     """`path: unknown kind 'nge'; did you mean 'nge_speed'?`, or the list of what there is."""
