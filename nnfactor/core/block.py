@@ -75,11 +75,10 @@ class Quad:
 
     def on_rows(self, F: Tensor) -> Tensor:
         """`rows F`."""
-        if self.rows is None:
+        rows = self._rows
+        if rows is None:
             return F
-        if isinstance(self.rows, Some):
-            return self.rows.mask * F
-        return self.rows @ F if isinstance(self.rows, Links) or self.couples_rows else self.rows * F
+        return rows @ F if isinstance(rows, Links) or self.couples_rows else rows * F
 
     @property
     def mixes_columns(self) -> bool:
@@ -89,19 +88,20 @@ class Quad:
     @property
     def couples_rows(self) -> bool:
         """Whether rows are coupled: a graph or a matrix."""
-        if isinstance(self.rows, Some):
-            return False
-        return isinstance(self.rows, Links) or (self.rows is not None and self.rows.shape[-1] > 1)
+        rows = self._rows
+        return isinstance(rows, Links) or (rows is not None and rows.shape[-1] > 1)
 
     def row_sums(self, F: Tensor) -> Tensor | float:
         """`rows 1`: what majorises both `rows` and `-rows` as a diagonal (Gershgorin)."""
-        if self.rows is None:
+        rows = self._rows
+        if rows is None:
             return 1.0
-        if isinstance(self.rows, Links):
-            return self.rows.degree(F)
-        if isinstance(self.rows, Some):
-            return self.rows.mask
-        return self.rows.sum(-1, keepdim=True)
+        return rows.degree(F) if isinstance(rows, Links) else rows.sum(-1, keepdim=True)
+
+    @property
+    def _rows(self) -> Tensor | Links | None:
+        """What acts on the rows; of some rows, their weights."""
+        return self.rows.mask if isinstance(self.rows, Some) else self.rows
 
 
 @dataclass(frozen=True, eq=False)
