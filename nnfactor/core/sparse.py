@@ -102,11 +102,14 @@ def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     crow, col, values, dense = ctx.saved_tensors
-    rows = row_of_each(crow)
-    to_dense = dense.new_zeros(ctx.columns, grad.shape[1])
-    to_dense.index_add_(0, col.long(), values[:, None] * grad[rows])
-    to_values = (grad[rows] * dense[col.long()]).sum(1)
-    return None, None, to_values, None, to_dense
+    to_values = (grad[row_of_each(crow)] * dense[col.long()]).sum(1)
+    return None, None, to_values, None, _transposed_product(crow, col, values, ctx.columns, grad)
+
+
+def _transposed_product(crow: Tensor, col: Tensor, values: Tensor, columns: int, rows: Tensor) -> Tensor:
+    """`matrix.T @ rows`."""
+    total = rows.new_zeros(columns, rows.shape[1])
+    return total.index_add_(0, col.long(), values[:, None] * rows[row_of_each(crow)])
 
 
 _csr_matmul.register_autograd(_backward, setup_context=_save)
@@ -131,8 +134,7 @@ def _save_sampled(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
 def _backward_sampled(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
     crow, col, left, right = ctx.saved_tensors
     to_left = _csr_matmul(crow, col, grad.contiguous(), ctx.columns, right)
-    to_right = torch.zeros_like(right).index_add_(0, col.long(), grad[:, None] * left[row_of_each(crow)])
-    return None, None, None, to_left, to_right
+    return None, None, None, to_left, _transposed_product(crow, col, grad, ctx.columns, left)
 
 
 _csr_sampled.register_autograd(_backward_sampled, setup_context=_save_sampled)
