@@ -5,9 +5,8 @@ from __future__ import annotations
 import numbers
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import numpy as np
@@ -18,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, init, multiplicative, run, step
+from ..core import Fit, Rule, Run, Term, init, multiplicative, run
 from ..core.data import Data, Samples
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
@@ -26,20 +25,20 @@ from ..core.solve import exact
 from ..core.terms import BetaFit
 from .reading import PickledOnCPU, Source, ran_with, read
 from .together import fit_together
+from .undo import all_or_nothing
 
 
 @dataclass(frozen=True)
 class Model:
     """What an estimator is underneath.
 
-    `terms` over named factors, a rule for each in the order of the updates, the `names` in the order in which
-    factors are given and published (samples first), and the `method` that makes sweeps of terms and rules.
+    `terms` over named factors, a rule for each in the order of the updates, and the `names` in the order in which
+    factors are given and published: samples first.
     """
 
     terms: Sequence[Term]
     rules: Mapping[str, Rule]
     names: tuple[str, ...]
-    method: Callable[..., Any] = step
 
 
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -129,8 +128,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _run(self, source: Source, model: Model, start: dict[str, Tensor], y: Any) -> Run:
         """From the start to the end, for one problem or a batch."""
-        beside = {f.name: getattr(model, f.name) for f in fields(model) if f.name not in ("terms", "rules", "names")}
-        return self._loop(model.terms, model.rules, start, **beside)
+        return self._loop(model.terms, model.rules, start)
 
     def _loop(self, terms: Sequence[Term], rules: Mapping[str, Rule], start: dict[str, Tensor], **options: Any) -> Run:
         """`run` with the estimator's limits, or others."""
@@ -305,21 +303,6 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-@contextmanager
-def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
-    """A fit without a trace of the one before; if it fails, the estimator is what it was."""
-    before = dict(vars(estimator))
-    for name in before:
-        if name.endswith("_") and not name.startswith("_"):
-            delattr(estimator, name)
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
 
 
 def factor_names(data: Data) -> tuple[str, ...]:

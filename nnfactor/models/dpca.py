@@ -23,8 +23,8 @@ from torch import Tensor
 
 from ..core.data import Dense
 from ..core.sparse import CSR, from_torch_sparse
-from .base import all_or_nothing
 from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
+from .undo import all_or_nothing
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding

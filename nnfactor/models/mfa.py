@@ -19,9 +19,10 @@ from torch import Tensor
 
 from ..core import Links, as_links
 from ..graphs import knn_graph, marginal_fisher_graphs
-from .base import all_or_nothing, one_of
+from .base import one_of
 from .dpca import DenseRows, Projection, Space, SparseRows, nonnegative, samples, steady_signs, whole
 from .reading import encode_labels, read
+from .undo import all_or_nothing
 
 EPS = float(np.finfo(np.float64).eps)
 SPARSE_RANK = 1e-6  # singular values of tall sparse data come from a Gram matrix

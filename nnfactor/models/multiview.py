@@ -17,11 +17,11 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..kernels import check_kernel, fix_kernel
-from .base import all_or_nothing
 from .dpca import nonnegative, whole
 from .reading import PickledOnCPU, Source, ran_with
 from .ridge import Ridge, float64, times
 from .semisupervised import margins
+from .undo import all_or_nothing
 from .view_sources import class_codes, read_views
 
 

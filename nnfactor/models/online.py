@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Self, cast
 
@@ -22,6 +20,7 @@ from ..core.solve import exact
 from ..core.terms import Fit, Graph, objective
 from .base import Factorization, Model, beta_of, factor_names, given_array, one_of
 from .reading import Source
+from .undo import unless_it_fails
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
 FIRST_ROUNDS = 30  # while fewer than 10 k samples were seen: without them random bases cost dozens of batches
@@ -93,7 +92,7 @@ class Online(Factorization):
         """
         self._check_parameters()
         self._check_stream()
-        with _unless_it_fails(self):
+        with unless_it_fails(self):
             self._absorb(X, y)
         return self
 
@@ -255,18 +254,6 @@ class Online(Factorization):
                 f"partial_fit runs one start, got n_init={self.n_init}; use n_init=1 and an estimator per start, or "
                 "fit with batch_size, which takes restarts"
             )
-
-
-@contextmanager
-def _unless_it_fails(estimator: Any) -> Iterator[None]:
-    """A step that fails leaves the estimator as it was."""
-    before = dict(vars(estimator))
-    try:
-        yield
-    except BaseException:
-        vars(estimator).clear()
-        vars(estimator).update(before)
-        raise
 
 
 def _as_rows(data: Data) -> Samples:

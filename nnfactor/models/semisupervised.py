@@ -19,8 +19,9 @@ from torch import Tensor
 from ..core import Dense, Links, as_links
 from ..core.sparse import from_torch_sparse
 from ..graphs import knn_graph
-from .base import all_or_nothing, one_of
+from .base import one_of
 from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
+from .undo import all_or_nothing
 from .view_sources import named
 
 Points = Any  # a float64 tensor, or float64 scipy CSR

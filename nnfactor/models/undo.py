@@ -1,0 +1,30 @@
+"""What fails leaves an estimator as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from sklearn.base import BaseEstimator
+
+
+@contextmanager
+def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+    """A fit without a trace of the one before; if it fails, the estimator is what it was."""
+    with unless_it_fails(estimator):
+        for name in list(vars(estimator)):
+            if name.endswith("_") and not name.startswith("_"):
+                delattr(estimator, name)
+        yield
+
+
+@contextmanager
+def unless_it_fails(estimator: BaseEstimator) -> Iterator[None]:
+    """What fails leaves the estimator as it was."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
