@@ -73,6 +73,8 @@ class Row:
         The fit brings V U' near X.
     monotone : bool
         The reported objective never rises.
+    momentum : bool
+        An iteration depends on the ones before: a fit that goes on from factors alone takes another way.
     lifts_zero_samples : bool
         A zero sample may have coefficients: a graph, a shared row or a label gives them.
     zero_features : bool
@@ -99,6 +101,7 @@ class Row:
     reconstructs: bool = True
     near: bool = True
     monotone: bool = True
+    momentum: bool = False
     lifts_zero_samples: bool = False
     zero_features: bool = True
     supervised: bool = False
@@ -111,6 +114,11 @@ class Row:
 
     def __call__(self, **settings):
         return self.make(**settings)
+
+
+def extrapolating(make, **declared):
+    """A model whose default solver has momentum."""
+    return Row(make, monotone=False, momentum=True, **declared)
 
 
 def nge(**fixed):
@@ -168,13 +176,15 @@ def sulf(**fixed):
 
 
 MATRIX = {  # take (n, m), dense or sparse
-    "NMF": Row(lambda **kw: NMF(3, **kw)),
+    "NMF": extrapolating(lambda **kw: NMF(3, **kw)),
+    "NMF, hals": Row(lambda **kw: NMF(3, solver="hals", **kw)),
     "NMF, multiplicative": Row(lambda **kw: NMF(3, solver="multiplicative", **kw)),
     "NMF, projected": Row(lambda **kw: NMF(3, solver="projected", **kw)),
-    "NMF, KL": Row(lambda **kw: NMF(3, loss="kullback-leibler", **kw)),
-    "NMF, beta 1.5": Row(lambda **kw: NMF(3, loss=1.5, **kw), scale_free=False),  # beyond the range of X^1.5
-    "NMF, pinv": Row(lambda **kw: NMF(3, transform_method="pinv", **kw), negative_features=True),
-    "NTF": Row(lambda **kw: NTF(3, **kw), tensors=True),
+    "NMF, KL": extrapolating(lambda **kw: NMF(3, loss="kullback-leibler", **kw)),
+    "NMF, KL multiplicative": Row(lambda **kw: NMF(3, loss="kullback-leibler", solver="mu", **kw)),
+    "NMF, beta 1.5": extrapolating(lambda **kw: NMF(3, loss=1.5, **kw), scale_free=False),  # beyond the range of X^1.5
+    "NMF, pinv": extrapolating(lambda **kw: NMF(3, transform_method="pinv", **kw), negative_features=True),
+    "NTF": extrapolating(lambda **kw: NTF(3, **kw), tensors=True),
     "NGE": nge(),
     "NGE, multiplicative": nge(solver="multiplicative", basis_rule="paper"),
     "NGE, m_matrix": nge(solver="m_matrix"),

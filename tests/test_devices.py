@@ -8,8 +8,22 @@ from accelerator import DataDependentOutputException, fake_device
 from tables import MIXED, MODELS, RULES, TERMS, problem
 
 from nnfactor import NGE, NMF, NTF
-from nnfactor.core import L2, BetaFit, Fit, Graph, Links, hals, m_matrix, multiplicative, objective, step
+from nnfactor.core import (
+    L2,
+    BetaFit,
+    Fit,
+    Graph,
+    Links,
+    accelerated,
+    extrapolated,
+    hals,
+    m_matrix,
+    multiplicative,
+    objective,
+    step,
+)
 from nnfactor.core.data import Dense, Sparse, SparseTensor
+from nnfactor.core.solve import reached
 from nnfactor.core.views import least_squares, simplex
 
 gpu = pytest.mark.gpu
@@ -57,6 +71,21 @@ def test_sweeps_trace_without_mixing_devices_or_reading_the_host(fake, no_valida
         assert values.device == fake and values.shape == batch and values.dtype == torch.float64
         for name in names:
             F = state["factors"][name]
+            assert F.device == fake and F.dtype == torch.float32 and F.shape == p.factors[name].shape
+
+
+@pytest.mark.parametrize("key", ["fit", "beta 1", "beta 1.5"])
+def test_sweeps_with_momentum_trace(fake, no_validation, key):
+    method, rule = (accelerated, hals) if key == "fit" else (extrapolated, multiplicative)
+    for order, batch in ((2, ()), (2, (3,)), (3, (2,))):
+        p = there(problem(order, batch), fake)
+        terms = EVERYTHING[key](p)
+        sweep, state = method(terms, dict.fromkeys(p.order_of_updates, rule)), {"factors": p.factors}
+        for _ in range(3):
+            state = sweep(state)
+        values = reached(terms, state)
+        assert values.device == fake and values.shape == batch and values.dtype == torch.float64
+        for name, F in state["factors"].items():
             assert F.device == fake and F.dtype == torch.float32 and F.shape == p.factors[name].shape
 
 

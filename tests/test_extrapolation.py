@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from tables import problem
 
-from nnfactor import NMF
+from nnfactor import NMF, NTF
 from nnfactor.core import (
     BetaFit,
     Fit,
@@ -115,6 +115,16 @@ def test_frobenius_is_the_published_algorithm(order, sweeps, n):
     assert_same([result.factors[name] for name in names], theirs, 1e-9 if n <= 5 else 1e-6)
     np.testing.assert_allclose(result.history()["objective"], values, rtol=1e-7)
     assert refused > 0 or n < 60
+
+
+@pytest.mark.parametrize("order, sweeps", [(2, 3), (3, 5)])
+def test_estimators_use_it(order, sweeps):
+    X, start = data(order)
+    model = NTF(K, init=start, max_iter=8, tol=0).fit(X)
+    assert_same([model.embedding_, *model.factors_], her(X, start, 8, sweeps)[0])
+    assert_same([model.loss_], [ref.frobenius(X, [model.embedding_, *model.factors_])])
+    model = NTF(K, loss=1, init=start, max_iter=8, tol=0).fit(X)
+    assert_same([model.embedding_, *model.factors_], bmme(X, start, 8, 1), 1e-8)
 
 
 @pytest.mark.parametrize("n", [1, 5, 60])

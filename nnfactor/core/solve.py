@@ -23,6 +23,7 @@ from .rules import Rule
 from .terms import Term, objective, see
 
 State = dict[str, Any]
+Method = Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]]
 
 
 def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
@@ -134,7 +135,7 @@ def run(
     rules: Mapping[str, Rule],
     factors: Mapping[str, Tensor],
     *,
-    method: Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]] = step,
+    method: Method = step,
     max_iter: int = 500,
     tol: float = 1e-4,
     every: int = 10,

@@ -17,11 +17,11 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, init, multiplicative, run
+from ..core import Fit, Rule, Run, Term, init, multiplicative, run, step
 from ..core.data import Data, Samples
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
-from ..core.solve import exact
+from ..core.solve import Method, exact
 from ..core.terms import BetaFit
 from .reading import PickledOnCPU, Source, ran_with, read
 from .together import fit_together
@@ -32,13 +32,14 @@ from .undo import all_or_nothing
 class Model:
     """What an estimator is underneath.
 
-    `terms` over named factors, a rule for each in the order of the updates, and the `names` in the order in which
-    factors are given and published: samples first.
+    `terms` over named factors, a rule for each in the order of the updates, the `names` in the order in which factors
+    are given and published (samples first), and the `method` that makes sweeps of terms and rules.
     """
 
     terms: Sequence[Term]
     rules: Mapping[str, Rule]
     names: tuple[str, ...]
+    method: Method = step
 
 
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -128,7 +129,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _run(self, source: Source, model: Model, start: dict[str, Tensor], y: Any) -> Run:
         """From the start to the end, for one problem or a batch."""
-        return self._loop(model.terms, model.rules, start)
+        return self._loop(model.terms, model.rules, start, method=model.method)
 
     def _loop(self, terms: Sequence[Term], rules: Mapping[str, Rule], start: dict[str, Tensor], **options: Any) -> Run:
         """`run` with the estimator's limits, or others."""

@@ -6,7 +6,8 @@ from collections.abc import Callable, Hashable
 from functools import partial
 from typing import Any, cast
 
-from ..core import Rule, hals, multiplicative, projected
+from ..core import Rule, accelerated, extrapolated, hals, multiplicative, projected, step
+from ..core.solve import Method
 from .base import Model, beta_of, factor_names, fit_term, one_of
 from .online import Online
 from .reading import Source
@@ -26,10 +27,14 @@ class NMF(Online):
         A number is the beta of a beta-divergence; 2 is "frobenius", 1 "kullback-leibler". beta <= 0 needs data without
         zeros.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
-        "auto": for Frobenius, HALS with 3 sweeps for one product with the data (5 from 40 components on), which
-        reached common objectives first in measurements; for other losses multiplicative, the only one that takes
-        them. "hals" is one sweep per product (Cichocki and Phan 2009). All are monotone. Zeros are absorbing for
-        "multiplicative" (= "mu").
+        "auto" extrapolates. Frobenius: HALS with restarts (Ang and Gillis 2019), 3 sweeps for one product with the
+        data, 5 from 40 components on and for tensors; it needs fewer iterations to a common objective than as many
+        plain sweeps. Other losses: multiplicative with Nesterov's weights (Hien, Leplat and Gillis 2024), about half
+        the iterations; proved for 1 <= beta <= 2. The objective can rise for an iteration; what is recorded and
+        published is a pair of nonnegative factors and its objective, never an extrapolated point, and a fit that goes
+        on from `init` begins without momentum.
+        The others are plain and monotone: "hals" (one sweep per product; Cichocki and Phan 2009), "multiplicative"
+        (= "mu"; zeros are absorbing) and "projected". Losses other than Frobenius take "auto" and "multiplicative".
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random with the data's mean.
         Arrays are copied and used as given: their zeros stay zeros under "multiplicative".
@@ -151,13 +156,20 @@ class NMF(Online):
 
     def _model(self, source: Source, y: Any) -> Model:
         beta = beta_of(self.loss)
-        rule = unsupervised_rule(self.solver, beta, self.n_components)
+        rule = unsupervised_rule(self.solver, beta, self.n_components, source.data.order)
         names = factor_names(source.data)
         rules = dict.fromkeys([*names[1:], "V"], rule)
-        return Model([fit_term(source.data, beta)], rules, names)
+        return Model([fit_term(source.data, beta)], rules, names, unsupervised_method(self.solver, beta))
 
 
-def unsupervised_rule(solver: str, beta: float, n_components: int) -> Rule:
+def unsupervised_method(solver: str, beta: float) -> Method:
+    """What makes a sweep: with momentum under "auto", plain else."""
+    if solver != "auto":
+        return step
+    return accelerated if beta == 2 else extrapolated
+
+
+def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2) -> Rule:
     """The rule that a solver name stands for in models without graphs."""
     one_of("solver", solver, ("auto", "multiplicative", "mu", "hals", "projected"))
     if beta != 2:
@@ -168,7 +180,7 @@ def unsupervised_rule(solver: str, beta: float, n_components: int) -> Rule:
             )
         return multiplicative
     named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected}
-    return named.get(solver) or partial(hals, sweeps=5 if n_components >= 40 else 3)
+    return named.get(solver) or partial(hals, sweeps=5 if n_components >= 40 or order > 2 else 3)
 
 
 def rule_key(solver: str, beta: float, n_components: int) -> Hashable:
