@@ -93,7 +93,7 @@ class TestBatchesEqualSeparateFits:
         seen = runs(monkeypatch)
         several = lambda: [NMF(2, random_state=s, init="random", max_iter=100) for s in range(64)]
         check(several(), several(), X)
-        assert seen[0] == 64 and len({e.n_iter_ for e in batch_fit(several(), X)}) > 2  # different stopping times
+        assert seen[0] == 64 and len({e.n_iter_ for e in batch_fit(several(), X)}) > 1  # different stopping times
 
     @every
     def test_different_stopping_times(self, key):

@@ -20,6 +20,8 @@ from .terms import Term, objective, see
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight, as Ang and Gillis (2019) choose them for HALS
 
+ROUNDING = 16  # units in the last place of the start objective
+
 
 def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
     """Sweeps of exact block minimisation with extrapolation and restart (HER; Ang and Gillis 2019, Algorithm 2).
@@ -28,7 +30,9 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
     hp = 3). If the objective of the last factor with the extrapolated others has not fallen below that of the sweep
     before (NaN included), the sweep is thrown away: the factors before it are kept, the next sweep starts without
     momentum from them, and the weight w shrinks; otherwise w grows. Each problem of a batch has its own weight. The
-    comparison is with the sweep before, kept or not: against the best ever a problem could be refused for ever.
+    comparison is with the sweep before, kept or not: against the best ever a problem could be refused for ever. A
+    rise by no more than rounding is none, or noise would decide once a problem has settled, and a batch would end
+    elsewhere than the separate runs.
 
     The state's factors are the pair that was compared, and its "objective" is known without a further product with
     the data: the last factor's own. Not monotone, though only a restart raises the objective. For `hals`; entries that
@@ -57,7 +61,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
         reached = {**ahead, last: new[last]}
         value = objective(terms, reached)
         known = value.nan_to_num(nan=torch.inf)
-        good = value <= memory["value"]  # False for NaN
+        good = value <= memory["value"] + memory["rounding"]  # False for NaN
         kept = {name: _pick(good, F, before[name]) for name, F in new.items()}
         point = {name: _pick(good, ahead[name], state["factors"][name]) for name in names}
         ahead = {name: _pick(good, ahead[name], before[name]) for name in names}
@@ -65,7 +69,13 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
             "objective": torch.where(good, value, state.get("objective", memory["value"])),
-            "memory": {"before": kept, "ahead": ahead, "value": known, **_weights(memory, good)},
+            "memory": {
+                "before": kept,
+                "ahead": ahead,
+                "value": known,
+                "rounding": memory["rounding"],
+                **_weights(memory, good),
+            },
         }
 
     return sweep
@@ -115,6 +125,7 @@ def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[
         "before": start,
         "ahead": start,
         "value": value,
+        "rounding": value * (ROUNDING * torch.finfo(start[next(iter(start))].dtype).eps),
         "weight": weight,
         "past": weight,
         "cap": weight.new_ones(weight.shape),
