@@ -87,18 +87,16 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     curvature = _curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
+    scale, steps = None, inverse
     if inverse.shape[-2] == 1:  # the same step for all rows: it moves out of the loop over the columns
         G, scale, steps = G * inverse.mT, inverse, None
         G.diagonal(dim1=-2, dim2=-1).sub_(1)
-    else:
-        scale, steps = torch.ones_like(inverse[..., :1, :]), inverse
-    flat = lambda z: z.mT.reshape(-1, z.shape[-1], z.shape[-2])
-    F = F.mT.clone(memory_format=torch.contiguous_format).mT
-    linear = flat(_linear(block, rest, F) * scale)
-    sweep = _hals_sweep(flat(F), linear, G.reshape(-1, *G.shape[-2:]), None if steps is None else flat(steps))
+    F = F.mT.clone(memory_format=torch.contiguous_format).mT  # never F itself
+    linear = _flat(_linear(block, rest, F), scale)
+    sweep = _hals_sweep(_flat(F), linear, G.reshape(-1, *G.shape[-2:]), None if steps is None else _flat(steps))
     for i in range(sweeps):
         if i and rest:
-            linear.copy_(flat(_linear(block, rest, F) * scale))
+            linear.copy_(_flat(_linear(block, rest, F), scale))
         sweep()
     return F
 
@@ -236,6 +234,12 @@ def _curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
     return columns
 
 
+def _flat(F: Tensor, scale: Tensor | None = None) -> Tensor:
+    """`(..., n, k)`, scaled, as `(B, k, n)`; a view where that is possible."""
+    F = F if scale is None else F * scale
+    return F.mT.reshape(-1, F.shape[-1], F.shape[-2])
+
+
 def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> Callable[[], None]:
     """One pass over the columns of F, in place, at every call: (B, k, n), (B, k, n), (B, k, k), (B, k, n).
 
@@ -252,18 +256,20 @@ def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> C
     for a in range(0, k, SLAB):
         slab = slice(a, min(a + SLAB, k))
         inside, given = F[..., slab, :], linear[..., slab, :]
-        rest, others = (given, None) if k <= SLAB else (torch.empty_like(given), _off_slab(G, slab))
+        rest, others = torch.empty_like(given), None if k <= SLAB else _off_slab(G, slab)
         columns = [views(z) for z in (inside, rest, G[..., slab, slab])]
         columns.append([None] * len(columns[0]) if steps is None else views(steps[..., slab, :]))
         slabs.append((inside.mT if alone else inside, given, rest, others, list(zip(*columns, strict=True))))
-    minus, one = (torch.addmm, torch.addmv) if alone else (torch.baddbmm, torch.baddbmm)
+    minus = torch.addmm if alone else torch.baddbmm
 
     def sweep() -> None:
         for inside, given, rest, others, columns in slabs:
-            if others is not None:
+            if others is None:
+                rest.copy_(given)
+            else:
                 minus(given, others, F, alpha=-1, out=rest)
             for f, r, g, step in columns:
-                left = one(r, inside, g, alpha=-1) if alone else one(r, g, inside, alpha=-1)
+                left = r.addmv_(inside, g, alpha=-1) if alone else torch.baddbmm(r, g, inside, alpha=-1)
                 if step is None:
                     torch.clamp_min(left, 0, out=f)
                 else:
