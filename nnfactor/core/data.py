@@ -94,9 +94,10 @@ class Dense:
         return self.memo(("mttkrp", mode), (P, *others), lambda: _reduce(P, here, at))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
-        """`||X - [[factors]]||^2` for every problem, float64, from the residual itself."""
+        """`||X - [[factors]]||^2` for every problem, float64, from the residual itself (remembered)."""
         factors = [F.double() for F in factors]
-        return self._each_chunk(factors, lambda X, Y: _sum64((X - Y).square(), batch=Y.dim() - 2))
+        total = lambda: self._each_chunk(factors, lambda X, Y: _sum64((X - Y).square(), batch=Y.dim() - 2))
+        return self.memo("residual_sq", factors, total)
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum of `d_beta(X, [[factors]])` over all entries, float64 (twice the usual for beta = 2)."""
@@ -210,6 +211,9 @@ class Sparse:
         Where that difference would cancel (a nearly exact fit), it is summed entry by entry in row chunks instead.
         """
         V, U = (F.double() for F in factors)
+        return self.memo("residual_sq", (V, U), lambda: self._residual_sq(V, U))
+
+    def _residual_sq(self, V: Tensor, U: Tensor) -> Tensor:
         inside = each_problem(self._inside, (V, U))
         total = (gram(V) * gram(U)).sum((-2, -1)) + inside
         return self._residual_by_rows(V, U) if bool((total < 1e-12 * self.sqnorm()).any()) else total

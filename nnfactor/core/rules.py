@@ -87,7 +87,8 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     curvature = _curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
-    scale, steps = None, inverse
+    scale: Tensor | None = None
+    steps: Tensor | None = inverse
     if inverse.shape[-2] == 1:  # the same step for all rows: it moves out of the loop over the columns
         G, scale, steps = G * inverse.mT, inverse, None
         G.diagonal(dim1=-2, dim2=-1).sub_(1)

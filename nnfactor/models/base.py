@@ -240,11 +240,12 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         data, names, k, best = source.data, model.names, int(self.n_components), result.best
         unit = self._unit(source.scale)
         V, *bases = self._published([result.factors[n][best] for n in names])
-        in64 = {n: F[best].double() for n, F in result.factors.items()}
-        in64 |= {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
+        in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
+        in64 |= {n: F[best].double() for n, F in result.factors.items() if n not in in64}
         self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
         rows = self._embedded(V)
-        self.reconstruction_err_ = source.scale * float(data.residual_sq([rows, *bases]).sqrt())
+        seen = [in64[names[0]] if rows is V else rows, *(in64[n] for n in names[1:])]  # the loss summed the same, often
+        self.reconstruction_err_ = source.scale * float(data.residual_sq(seen).sqrt())
         rows, *shown = (F[..., :k] for F in self._rescaled([rows, *bases], source.scale))
         self._given_shape = source.shape[1:]
         if self._tensors:
