@@ -13,6 +13,7 @@ from tables import problem
 from nnfactor import N2S2L, NGE, NMF, NTF, MarginalFisher
 from nnfactor.core import BetaFit, Fit, Graph, Links, hals, multiplicative, objective, projected, run
 from nnfactor.core.cuts import Cut, Seen
+from nnfactor.core.data import Sparse
 from nnfactor.core.online import Epochs, Moments, Ratios, batches_of, energies, moved, zero_sums
 from nnfactor.core.terms import see
 from nnfactor.graphs import marginal_fisher_graphs
@@ -462,3 +463,11 @@ def test_a_step_that_fails_changes_nothing():
         with pytest.raises(ValueError, match=r"features|NaN|Negative"):
             model.partial_fit(wrong)
         assert pickle.dumps(model) == before
+
+
+def test_sparse_batches_are_cut_once(monkeypatch):
+    cut, take = [], Sparse.take
+    monkeypatch.setattr(Sparse, "take", lambda self, rows: cut.append(len(rows)) or take(self, rows))
+    X = sp.random(60, 20, density=0.3, format="csr", random_state=0)
+    NMF(3, batch_size=15, init="random", random_state=0, max_iter=6, tol=0).fit(X)
+    assert cut == [15] * 4

@@ -13,6 +13,7 @@ order of the modes, samples first, with any leading batch dimensions; `X` has no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from functools import reduce
 from itertools import pairwise
 from math import prod
@@ -91,7 +92,7 @@ class Dense:
         product = self.times if inside else self.times_transposed
         P = self.memo(("wide", inside), there, lambda: product(khatri_rao(there)))
         others = [F for b, F in enumerate(here) if b != at]
-        return self.memo(("mttkrp", mode), (P, *others), lambda: _reduce(P, here, at))
+        return self.memo(("mttkrp", mode), (P, *others), lambda: against_others(P, here, at))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """`||X - [[factors]]||^2` for every problem, float64, from the residual itself (remembered)."""
@@ -118,7 +119,7 @@ class Dense:
                 if ratio is not None:
                     parts.append(other @ (ratio.mT if inside else ratio))
         joined = [torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z) for z in (pulls, pushes) if z]
-        reduced = [_reduce(z.mT, here, at) for z in joined]
+        reduced = [against_others(z.mT, here, at) for z in joined]
         return reduced[0], reduced[1] if pushes else _column_sums(factors, mode)
 
     def floor(self) -> Tensor:
@@ -184,8 +185,14 @@ class Sparse:
         return Sparse(self._host * factor, self.device, self.dtype)
 
     def take(self, rows: Tensor) -> Sparse:
-        """Some samples (a copy)."""
+        """Some samples (a copy, made on the host)."""
         return Sparse(self._host[rows.cpu().numpy()], self.device, self.dtype)
+
+    def anew(self) -> Sparse:
+        """The same arrays with nothing remembered."""
+        same = copy(self)
+        same.memo = Memo()
+        return same
 
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
@@ -298,7 +305,7 @@ Samples = Dense | Sparse  # a sample is a row: products with matrices, and some 
 Data = Samples | SparseTensor
 
 
-def _reduce(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:
+def against_others(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:
     """`(..., d0 d1 .., k)` summed against all factors of its group but the one at `at`, from both ends."""
     P = P.mT
     for F in factors[:at]:

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .block import Block, Quad
 from .cuts import Cut, Seen
-from .data import Samples, _reduce
+from .data import Samples, Sparse, against_others
 from .links import Links
 from .ops import divide, gram, khatri_rao
 from .rules import Rule
@@ -65,7 +65,7 @@ class Moments:
         others = [U for m, U in zip(self.modes, Us, strict=True) if m != name]
         G = reduce(torch.mul, map(gram, others), factors["gram"].to(F.dtype))
         energy = reduce(torch.mul, map(square_norms, others), factors["energy"].to(F.dtype))
-        pull = _reduce(factors["pull"].to(F.dtype), Us, self.modes.index(name))
+        pull = against_others(factors["pull"].to(F.dtype), Us, self.modes.index(name))
         return Block(quads=(Quad(G), Quad(energy)), pull=pull)
 
     def value(self, factors: Factors) -> Tensor:
@@ -182,7 +182,8 @@ class Epochs:
 
     Notes
     -----
-    The shares of all batches are kept: one number for each batch, feature and component.
+    The shares of all batches are kept: one number for each batch, feature and component. Of sparse data the stored
+    entries are kept a second time, batch by batch.
     """
 
     def __init__(
@@ -194,6 +195,7 @@ class Epochs:
         self.graphs = [replace(g, gauge=()) for g in own]
         self.data, self.rules, self.times = cast(Samples, self.fit.data), rules, times
         self.rows = [torch.from_numpy(rows).to(self.data.device) for rows in batches]
+        self.pieces = [self.data.take(rows) for rows in self.rows] if isinstance(self.data, Sparse) else []
         self.cuts = [[Cut(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
         modes = self.fit.modes[1:]
@@ -204,7 +206,7 @@ class Epochs:
         factors, shares = {**(self.settle(factors) if self.graphs else factors)}, {}
         factors |= zero_sums(self.term, factors)
         for b, rows in enumerate(self.rows):
-            shares[b] = self.term.of(self.data.take(rows), {**factors, "V": _rows(factors["V"], rows)})
+            shares[b] = self.term.of(self._piece(b), {**factors, "V": _rows(factors["V"], rows)})
             factors |= moved({key: factors[key] for key in shares[b]}, shares[b])
         return {"factors": self._with_energy(factors)} | ({"shares": shares} if self.graphs else {})
 
@@ -243,8 +245,15 @@ class Epochs:
     def _here(self, factors: Factors, b: int) -> tuple[list, dict[str, Tensor]]:
         """The model of one batch with the other samples fixed, and its factors."""
         V, rows = factors["V"], self.rows[b]
-        terms = [replace(self.fit, data=self.data.take(rows)), *(Seen(cut, cut.outside(V)) for cut in self.cuts[b])]
+        terms = [replace(self.fit, data=self._piece(b)), *(Seen(cut, cut.outside(V)) for cut in self.cuts[b])]
         return terms, {**factors, "V": _rows(V, rows)}
+
+    def _piece(self, b: int) -> Samples:
+        """The samples of a batch, with nothing remembered: a product per batch would outweigh the data.
+
+        Dense rows are copied at every visit; sparse ones, which the host cuts out and turns, once at the start.
+        """
+        return self.pieces[b].anew() if self.pieces else self.data.take(self.rows[b])
 
     def _with_energy(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The energies of all links, afresh: differences would collect rounding over many epochs."""
