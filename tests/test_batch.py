@@ -139,6 +139,14 @@ class TestBatchesEqualSeparateFits:
         assert seen[0] == 2 * len(grid)
         assert len({e.loss_ for e in batch_fit(several(), X, Y)}) == 2 * len(grid)
 
+    def test_inner_effort_follows_the_penalty(self, monkeypatch):
+        seen = runs(monkeypatch)
+        several = lambda: [NGE(3, alpha=a, max_iter=8, tol=0, random_state=1) for a in (1.0, 10.0, 1e4, 1e6, 1e8)]
+        check(several(), several(), X, Y, tol=1e-6)  # such weights amplify rounding
+        assert seen[:3] == [2, 1, 2]  # 4 steps, more, and the most that are taken
+        steps = [fitted._inner_effort() for fitted in batch_fit(several(), X, Y)]
+        assert steps == sorted(steps) and steps[0] == 4 < steps[2] < steps[3] == 24
+
     def test_what_cannot_share_a_batch_does_not(self, monkeypatch):
         seen = runs(monkeypatch)
         settings = [{}, {"loss": 1}, {"max_iter": 14}, {"solver": "hals"}, {"tol": 10.0}]

@@ -61,6 +61,15 @@ class Links:
             within = int((sizes * (sizes - 1) // 2).sum())
         return self.adjacency.nnz // 2 + within
 
+    @cached_property
+    def mean_degree(self) -> float:
+        """Sum of the weights at a node, on average."""
+        within = 0
+        if self.cliques is not None:
+            sizes = np.bincount(self.cliques[self.cliques >= 0])
+            within = int((sizes * (sizes - 1)).sum())
+        return float(self.adjacency.sum() + self.clique_weight * within) / self.n_nodes
+
     def on(self, F: Tensor) -> _OnDevice:
         """The graph on the device and in the dtype of `F`."""
         key = (F.device, F.dtype)

@@ -132,6 +132,9 @@ converged_, history_, restarts_, sample_shape_, fit_info_
         near = partial(Graph, on="V", gauge=names[1:], weight=weight_of(self.beta), split=self.basis_rule)
         return [*super()._penalties(source, names, first), near(self.neighbors_, columns=first)]
 
+    def _weighted(self) -> list[tuple[Any, Links]]:
+        return [*super()._weighted(), (self.beta, self.neighbors_)]
+
     def _neighbor_graph(self, source: Source) -> Links:
         if isinstance(self.neighbors, numbers.Integral):
             return knn_graph(source.samples, int(self.neighbors))

@@ -21,9 +21,10 @@ from ..graphs import marginal_fisher_graphs
 from .base import Model, factor_names, one_of
 from .online import Online
 from .reading import Source, encode_labels
-from .together import weight_of
+from .together import values_of, weight_of
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
+CG, MOST_CG, STRONG = 4, 24, 1000.0  # automatic CG steps, at most, and the penalty up to which the first is enough
 
 
 class MarginalFisher(BaseEstimator):
@@ -82,7 +83,10 @@ class NGE(Online):
     inner : {"cg", "sweeps"}
         How the graph systems of V are solved: conjugate gradients and one Jacobi sweep, or Jacobi sweeps alone.
     inner_iter : int or "auto"
-        CG steps (auto: 4) or sweeps (auto: 5). One sweep is the multiplicative rule.
+        CG steps or sweeps (auto: 5). One sweep is the multiplicative rule. Automatic CG steps are 4, and grow with the
+        cube root of the penalty, alpha times the mean degree of a graph, where that is above 1000, to 24 at most. To
+        the objective of 40 iterations with 4 steps they took 29, 12 and 3 on the digits (35, 31 and 21 on data of
+        ORL's shape) at alpha = 1e3, 1e4 and 1e5; at alpha = 10 more steps than 4 gain nothing.
     inner_tol : float or None
         Solve every system to this relative residual instead, e.g. 1e-10 for reference solutions. Slow.
     sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
@@ -182,7 +186,7 @@ keep_embeddings
         self.graph_, _ = self._graphs(source, y)
 
     def _batch_key(self) -> Hashable:
-        return self._discriminative(len(self.classes_))
+        return self._discriminative(len(self.classes_)), self._inner_effort()
 
     def _model(self, source: Source, y: Any) -> Model:
         self.n_discriminative_ = self._discriminative(len(self.classes_))
@@ -299,10 +303,23 @@ keep_embeddings
         if self.inner_tol is not None:
             solve: Rule = partial(m_matrix, tol=float(self.inner_tol))
         elif self.inner == "sweeps":
-            solve = partial(m_matrix, cg=0, sweeps=SWEEPS if isinstance(self.inner_iter, str) else self.inner_iter)
+            solve = partial(m_matrix, cg=0, sweeps=self._inner_effort())
         else:
-            solve = m_matrix if isinstance(self.inner_iter, str) else partial(m_matrix, cg=self.inner_iter)
+            solve = partial(m_matrix, cg=self._inner_effort())
         return (multiplicative, solve) if self.solver == "m_matrix" else (hals, composed(solve, hals))
+
+    def _inner_effort(self) -> int:
+        """CG steps or sweeps for one product with the data."""
+        if not isinstance(self.inner_iter, str):
+            return int(self.inner_iter)
+        if self.inner == "sweeps" or self.solver not in ("auto", "m_matrix"):
+            return SWEEPS
+        strength = max(max(values_of(weight)) * links.mean_degree for weight, links in self._weighted())
+        return min(MOST_CG, round(CG * max(1.0, strength / STRONG) ** (1 / 3)))
+
+    def _weighted(self) -> list[tuple[Any, Links]]:
+        """The graphs with their weights."""
+        return [(self.alpha, links) for links in self.graph_]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
