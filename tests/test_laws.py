@@ -80,6 +80,13 @@ def test_a_batch_equals_the_separate_runs(key, rule):
                 torch.testing.assert_close(mine, its, rtol=1e-8, atol=near)
 
 
+@pytest.mark.parametrize("k", [130, 192])
+def test_panels_of_a_wide_gram_change_nothing(k):
+    F = torch.rand(k, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(k)).mT
+    for stored in (F, F.contiguous()):
+        close(ops.gram(stored), torch.from_numpy(F.numpy().T @ F.numpy()), 1e-13)
+
+
 def test_slabs_of_a_wide_factor_change_nothing():
     p = problem(2, (2,), seed=1, k=70, shape=(30, 40))
     block = see([Fit(p.X, p.modes), Graph(p.own, "V")], p.factors, "V")

@@ -78,7 +78,20 @@ def gram(F: Tensor) -> Tensor:
 
 
 def _gram(F: Tensor) -> Tensor:
-    return F.mT @ F
+    *batch, n, k = F.shape
+    worth = F.is_cpu and not batch and n * k * k > 2**24 and not F.requires_grad
+    return _gram_by_panels(F.mT) if worth else F.mT @ F
+
+
+def _gram_by_panels(A: Tensor, width: int = 64) -> Tensor:
+    """`A A'` without the products above the diagonal: up to a third of the time less for large k."""
+    k = len(A)
+    G = A.new_empty(k, k)
+    for a in range(0, k, width):
+        panel = slice(a, min(a + width, k))
+        torch.mm(A[a:], A[panel].mT, out=G[a:, panel])
+        G[panel, panel.stop :] = G[panel.stop :, panel].mT
+    return G
 
 
 def column_norms(F: Tensor) -> Tensor:
