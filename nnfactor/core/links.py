@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -177,9 +177,9 @@ class _OnDevice:
         return self.links.cliques
 
     @cached_property
-    def members(self) -> Tensor:
-        """(n, 1): 1 where the sample belongs to a clique."""
-        return self._tensor(self._cliques >= 0)[:, None]
+    def weights(self) -> Tensor:
+        """(n, 1): the weight of the sample's clique links, 0 outside."""
+        return self._tensor(self.links.clique_weight * (self._cliques >= 0))[:, None]
 
     @cached_property
     def sizes(self) -> Tensor:
@@ -196,6 +196,11 @@ class _OnDevice:
         return self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
 
     @cached_property
+    def spread(self) -> Tensor:
+        """(n, 1): what squared distances to the mean of a clique count, its size times its weight."""
+        return self.weights * self.sizes
+
+    @cached_property
     def classes(self) -> Tensor:
         return torch.from_numpy(np.maximum(self._cliques, 0)).to(self.device)
 
@@ -204,22 +209,20 @@ class _OnDevice:
         degree = self._tensor(np.asarray(self.links.adjacency.sum(axis=1)).ravel())[:, None]
         if self.links.cliques is None:
             return degree
-        return degree + self.links.clique_weight * self.members * (self.sizes - 1)
+        return degree + self.weights * (self.sizes - 1)
 
     def product(self, rows: Tensor) -> Tensor:
-        out = torch.zeros_like(rows) if self.adjacency is None else self.adjacency.product(rows)
-        if self.links.cliques is None:
-            return out
-        return out + self.links.clique_weight * self.members * (self._class_sums(rows) - rows)
+        parts = [] if self.adjacency is None else [self.adjacency.product(rows)]
+        if self.links.cliques is not None:
+            parts.append((self._class_sums(rows) - rows).mul_(self.weights))
+        return reduce(torch.add, parts) if parts else torch.zeros_like(rows)
 
     def energy(self, rows: Tensor) -> Tensor:
-        total = rows.new_zeros(rows.shape[1])
-        for piece in self.incidence:
-            total = total + piece.product(rows).square_().sum(0)
-        if self.links.cliques is None:
-            return total
-        centred = rows - self._class_sums(rows) / self.sizes
-        return total + self.links.clique_weight * (self.members * self.sizes * centred.square()).sum(0)
+        parts = [piece.product(rows).square_().sum(0) for piece in self.incidence]
+        if self.links.cliques is not None:
+            centred = rows - self._class_sums(rows).div_(self.sizes)
+            parts.append(centred.square_().mul_(self.spread).sum(0))
+        return reduce(torch.add, parts) if parts else rows.new_zeros(rows.shape[1])
 
     def _class_sums(self, rows: Tensor) -> Tensor:
         return self.indicator.product(rows).index_select(0, self.classes)
