@@ -184,8 +184,8 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif q.rows is None or isinstance(q.rows, Links) or q.mixes_columns or q.couples_rows:
             total[..., columns].add_(q(F), alpha=alpha)
-        else:  # weights of rows and columns: one pass
-            total[..., columns].addcmul_(F[..., columns], q.rows * q.cols, value=alpha)
+        else:  # weights of rows and columns: one pass, component-major as F is
+            total[..., columns].addcmul_(F[..., columns], (q.cols.mT * q.rows.mT).mT, value=alpha)
     return total
 
 
