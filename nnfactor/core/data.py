@@ -91,6 +91,8 @@ class Dense:
         inside = mode < self.cut
         product = self.times if inside else self.times_transposed
         P = self.memo(("wide", inside), there, lambda: product(khatri_rao(there)))
+        if len(here) == 1:
+            return P
         others = [F for b, F in enumerate(here) if b != at]
         return self.memo(("mttkrp", mode), (P, *others), lambda: against_others(P, here, at))
 

@@ -19,20 +19,20 @@ class Memo:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[Hashable, tuple[tuple[Tensor, ...], tuple[int, ...], Any]] = {}
+        self._kept: dict[Hashable, tuple[list[tuple[int, int]], tuple[Tensor, ...], Any]] = {}
 
     def __call__(self, key: Hashable, inputs: Iterable[Tensor], make: Callable[[], Any]) -> Any:
         """The value of `make()`, made again only when `inputs` are other tensors than last time under this key."""
         inputs = tuple(inputs)
-        if any(t.requires_grad or t.is_inference() for t in inputs):
+        if any([t.requires_grad or t.is_inference() for t in inputs]):
             return make()
-        versions = tuple(t._version for t in inputs)
+        state = [(id(t), t._version) for t in inputs]
         seen = self._kept.get(key)
-        if seen is None or not _same(seen[0], inputs) or seen[1] != versions:
+        if seen is None or seen[0] != state:
             value = make()
             if isinstance(value, Tensor) and value.requires_grad:
                 return value
-            seen = self._kept[key] = (inputs, versions, value)
+            seen = self._kept[key] = (state, inputs, value)
         return seen[2]
 
     def clear(self) -> None:
@@ -44,17 +44,16 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function."""
     if F.requires_grad or F.is_inference():
         return make(F)
-    known = _KEPT.setdefault(F, {})
-    if make not in known or known[make][0] != F._version:
-        known[make] = (F._version, make(F))
-    return known[make][1]
+    known = _KEPT.get(F)
+    if known is None:
+        known = _KEPT[F] = {}
+    seen = known.get(make)
+    if seen is None or seen[0] != F._version:
+        seen = known[make] = (F._version, make(F))
+    return seen[1]
 
 
 _KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
-
-
-def _same(a: tuple[Tensor, ...], b: tuple[Tensor, ...]) -> bool:
-    return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
 
 
 def tiny(dtype: torch.dtype) -> float:

@@ -208,14 +208,14 @@ class Graph:
         V, span = factors[self.on], self.span or slice(None)
         weight: Weight = 1.0 if isinstance(self.weight, Tensor | str) else self.weight
         key = (float(weight), V.device, V.dtype, V.shape[-1])
-        c = self.memo(key, (), lambda: self._columns(V, float(weight)))[..., span]
+        c = self.memo(key, (), lambda: self._columns(V, float(weight)))
         if weight is not self.weight:
             c = c * per_column(self.weight, factors, V)[..., span]
-        return reduce(torch.mul, (square_norms(factors[b])[..., span] for b in self.gauge if b != skip), c)
+        return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.gauge if b != skip], c)
 
     def _columns(self, V: Tensor, weight: float) -> Tensor:
-        """Weight times column weights, `(1, k)`."""
-        ones = np.ones(V.shape[-1]) if self.columns is None else self.columns
+        """Weight times column weights, `(1, span)`."""
+        ones = np.ones(V.shape[-1]) if self.columns is None else self.columns[self.span]
         return torch.from_numpy(weight * ones).to(V.device, V.dtype).unsqueeze(0)
 
     def _all(self, c: Tensor, V: Tensor) -> Tensor:
