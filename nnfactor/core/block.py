@@ -194,12 +194,17 @@ def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     some = [q for q in quads if q.span is not None or isinstance(q.rows, Some)]
     whole = [q(F) for q in quads if not any(q is other for other in some)]
     parts = whole if linear is None else [*whole, linear]
-    total = reduce(torch.add, parts) if parts else torch.zeros_like(F)
+    total = reduce(_onto if whole else torch.add, parts) if parts else torch.zeros_like(F)
     if not some:
         return total
     if total is linear or total.shape != F.shape:
         total = total.expand_as(F).clone()  # the linear part may be shared
     return accumulate(total, some, F)
+
+
+def _onto(total: Tensor, part: Tensor) -> Tensor:
+    """Their sum, in place of the first where it has room for it: a new tensor costs several additions."""
+    return total.add_(part) if part.shape == total.shape else total + part
 
 
 def _merge(cols: list[Tensor]) -> Tensor:

@@ -163,10 +163,10 @@ class Labels:
         if name == self.modes[0]:
             pull = ((weight * W) @ self.targets.mT).mT
             quads = () if self.printed else (Quad(weight * (W @ W.mT), self._rows),)
-            return split(Block(quads=quads, pull=pull))
+            return split(Block(quads=quads, pull=pull), fresh=True)
         root = weight.sqrt()
         rows: Any = Design(root * self._labelled(V), root * self._known)
-        pull, push = _parts(rows.A.mT @ rows.b)
+        pull, push = _parts(rows.A.mT @ rows.b, fresh=True)
         return Block(quads=(Quad(torch.ones_like(W[..., :1, :]), rows),), pull=pull, push=push)
 
     def value(self, factors: Factors) -> Tensor:
@@ -206,14 +206,17 @@ class Design:
         return self.A.mT @ self.A.sum(-1, keepdim=True)
 
 
-def split(block: Block) -> Block:
-    """The same function from coefficients of any sign: each becomes two that are nonnegative."""
+def split(block: Block, fresh: bool = False) -> Block:
+    """The same function from coefficients of any sign: each becomes two that are nonnegative.
+
+    `fresh` says that a pull without a push belongs to the caller and may be written to.
+    """
     quads = []
     for q in block.quads:
         plus, minus = _parts(q.cols)
         quads += [replace(q, cols=plus), replace(q, cols=minus, sign=-q.sign)]
     net = _net(block)
-    pull, push = (None, None) if net is None else _parts(net)
+    pull, push = (None, None) if net is None else _parts(net, fresh or net is not block.pull)
     return replace(block, quads=tuple(quads), pull=pull, push=push)
 
 
@@ -253,9 +256,10 @@ def _cross(fit: Fit, factors: Factors) -> Tensor:
     return (fit.data.mttkrp(Fs, mode) * Fs[mode]).sum((-2, -1), dtype=torch.float64)
 
 
-def _parts(Z: Tensor) -> tuple[Tensor, Tensor]:
+def _parts(Z: Tensor, fresh: bool = False) -> tuple[Tensor, Tensor]:
+    """Positive and negative part; the latter takes the place of a fresh Z."""
     plus = Z.clamp(min=0)
-    return plus, plus - Z
+    return plus, torch.sub(plus, Z, out=Z) if fresh else plus - Z
 
 
 def _net(block: Block) -> Tensor | None:
