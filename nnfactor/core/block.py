@@ -81,6 +81,11 @@ class Quad:
         return rows @ F if isinstance(rows, Links) or self.couples_rows else rows * F
 
     @property
+    def partial(self) -> bool:
+        """Whether it acts on some columns or some rows only."""
+        return self.span is not None or isinstance(self.rows, Some)
+
+    @property
     def mixes_columns(self) -> bool:
         """Whether `cols` is a Gram matrix."""
         return self.cols.shape[-2] > 1
@@ -191,8 +196,8 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     """The sum of quads and a linear part; a new tensor only where there is something to add."""
-    some = [q for q in quads if q.span is not None or isinstance(q.rows, Some)]
-    whole = [q(F) for q in quads if not any(q is other for other in some)]
+    some = [q for q in quads if q.partial]
+    whole = [q(F) for q in quads if not q.partial]
     parts = whole if linear is None else [*whole, linear]
     total = reduce(_onto if whole else torch.add, parts) if parts else torch.zeros_like(F)
     if not some:

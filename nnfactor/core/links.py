@@ -93,7 +93,7 @@ class Links:
     def times(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`S F` for all columns of a factor or some, `(..., n, s)`."""
         out = self.product(rows_of(F, span))
-        return out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
+        return out if F.dim() == 2 else out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
 
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
@@ -136,8 +136,10 @@ def to_rows(F: Tensor) -> Tensor:
 
 def rows_of(F: Tensor, span: slice | None = None) -> Tensor:
     """`to_rows` of all columns or some; the turned copy is kept for as long as F lives: several graphs ask for it."""
-    rows, k = remembered(F, to_rows), F.shape[-1]
-    return rows if span is None else rows.view(len(rows), -1, k)[..., span].flatten(1)
+    rows = remembered(F, to_rows)
+    if span is None:
+        return rows
+    return rows[:, span] if F.dim() == 2 else rows.view(F.shape[-2], -1, F.shape[-1])[..., span].flatten(1)
 
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakTensorKeyDictionary
 
 
 class Memo:
@@ -44,16 +44,17 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function."""
     if F.requires_grad or F.is_inference():
         return make(F)
-    known = _KEPT.get(F)
+    known = _KEPT.get(id(F))
     if known is None:
-        known = _KEPT[F] = {}
+        known = _KEPT[id(F)] = {}
+        weakref.finalize(F, _KEPT.pop, id(F)).atexit = False
     seen = known.get(make)
     if seen is None or seen[0] != F._version:
         seen = known[make] = (F._version, make(F))
     return seen[1]
 
 
-_KEPT: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_KEPT: dict[int, dict[Callable[[Tensor], Tensor], tuple[int, Tensor]]] = {}  # by address; a tensor takes its own along
 
 
 def tiny(dtype: torch.dtype) -> float:

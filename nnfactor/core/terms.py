@@ -16,7 +16,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from . import divergence
 from .block import Block, Quad
@@ -220,7 +219,8 @@ class Graph:
 
     def _all(self, c: Tensor, V: Tensor) -> Tensor:
         """Weights of all columns from those of the span: zero elsewhere."""
-        return c if self.span is None else pad(c, (self.span.start, V.shape[-1] - self.span.stop))
+        span = self.span
+        return c if span is None else torch.constant_pad_nd(c, (span.start, V.shape[-1] - span.stop))
 
 
 @dataclass(frozen=True, eq=False)
