@@ -133,11 +133,11 @@ class Block:
 
     def __add__(self, other: Block) -> Block:
         return Block(
-            quads=self.quads + other.quads,
-            pull=_plus(self.pull, other.pull),
-            push=_plus(self.push, other.push),
-            quadratic=self.quadratic and other.quadratic,
-            powers=(min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
+            self.quads + other.quads,
+            _plus(self.pull, other.pull),
+            _plus(self.push, other.push),
+            self.quadratic and other.quadratic,
+            (min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
         )
 
     @property

@@ -97,8 +97,8 @@ class Links:
 
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
-        shape = (*F.shape[:-2], 1, -1)
-        return self._memo(("energy", str(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
+        key, shape = span and (span.start, span.stop), (*F.shape[:-2], 1, -1)
+        return self._memo(key, (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
 
     def toarray(self) -> np.ndarray:
         """The dense adjacency (for small graphs and tests)."""

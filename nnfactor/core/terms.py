@@ -22,7 +22,7 @@ from .block import Block, Quad
 from .data import Data
 from .intake import as_data
 from .links import Links, as_links
-from .memo import Memo
+from .memo import Memo, remembered
 from .ops import gram
 
 Factors = Mapping[str, Tensor]
@@ -308,6 +308,10 @@ def per_column(weight: Weight, factors: Factors, F: Tensor) -> Tensor:
 
 def square_norms(F: Tensor) -> Tensor:
     """Squared lengths of the columns, `(..., 1, k)`: the diagonal of the Gram that the fit needs anyway."""
+    return remembered(F, _square_norms)
+
+
+def _square_norms(F: Tensor) -> Tensor:
     return gram(F).diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
 
 
@@ -318,7 +322,7 @@ def objective(terms: Sequence[Term], factors: Factors) -> Tensor:
 
 def see(terms: Sequence[Term], factors: Factors, name: str) -> Block:
     """What factor `name` sees of a model."""
-    return reduce(Block.__add__, (t.block(factors, name) for t in terms if name in t.touches)).merged()
+    return reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.touches]).merged()
 
 
 def _read(term: Any) -> None:
