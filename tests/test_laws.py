@@ -1,11 +1,14 @@
 """The laws of the core, over the tables: every term, rule, order, batch and storage kind."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
 from tables import MIXED, MODELS, RULES, STORAGES, TENSORS, TERMS, problem
 
 from nnfactor.core import L1, BetaFit, Fit, Graph, hals, m_matrix, multiplicative, objective, ops, run, see, step, take
+from nnfactor.core.links import rows_of
 
 BATCHES = [(), (3,), (2, 2)]
 EVERYTHING = {**TERMS, **MIXED}
@@ -326,3 +329,12 @@ class TestOps:
         close(V[:, 1], Fs[0][:, 1])
         norms = torch.stack([ops.column_norms(F)[0] for F in bases])
         close(norms, torch.where(norms > 0, 1.0, 0.0).to(norms.dtype))
+
+
+@pytest.mark.parametrize("shape", [(50, 1), (20, 3)])
+def test_what_is_remembered_does_not_keep_the_factor(shape):
+    for F in (torch.rand(*shape), torch.rand(*shape[::-1]).mT):
+        gone = weakref.ref(F)
+        rows_of(F), ops.gram(F)
+        del F
+        assert gone() is None

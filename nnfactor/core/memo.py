@@ -50,7 +50,10 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
         weakref.finalize(F, _KEPT.pop, id(F)).atexit = False
     seen = known.get(make)
     if seen is None or seen[0] != F._version:
-        seen = known[make] = (F._version, make(F))
+        value = make(F)
+        if value._base is F:  # a view costs nothing, and kept it would keep F
+            return value
+        seen = known[make] = (F._version, value)
     return seen[1]
 
 
