@@ -51,7 +51,7 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     seen = known.get(make)
     if seen is None or seen[0] != F._version:
         value = make(F)
-        if value._base is F:  # a view costs nothing, and kept it would keep F
+        if value is F or value._base is F:  # a view costs nothing, and kept it would keep F
             return value
         seen = known[make] = (F._version, value)
     return seen[1]
