@@ -36,6 +36,7 @@ KINDS = {
     "nge_speed": "benchmarks.nge",
     "peers": "benchmarks.peers",
     "scaling": "benchmarks.scaling",
+    "sulf": "benchmarks.sulf",
 }
 
 
