@@ -37,6 +37,7 @@ KINDS = {
     "peers": "benchmarks.peers",
     "scaling": "benchmarks.scaling",
     "sulf": "benchmarks.sulf",
+    "sulf_parameters": "benchmarks.sulf_parameters",
 }
 
 
