@@ -107,7 +107,7 @@ def _factorized(
 
     def fit(X: Any, some: Sequence[Point]) -> list[list[Learnt]]:
         cls = getattr(nnfactor, name)
-        more = {"graph": _graph(X)} if name == "GraphNMF" else {}
+        more = {"solver": "multiplicative"} | ({"graph": _graph(X)} if name == "GraphNMF" else {})
         made = [cls(**views.common(s), **more, **point) for s in seeds for point in some]
         fitted = [Learnt(_weighed(m.embedding_, m.factors_)) for m in fit_all(made, X, labels)]
         return [fitted[i : i + len(some)] for i in range(0, len(fitted), len(some))]
@@ -123,8 +123,12 @@ def _graph(X: Any) -> Any:
 
 def _weighed(V: Any, factors: Sequence[Any]) -> Array:
     """Coefficients for bases of unit length: their columns could be of any scale otherwise."""
-    lengths = np.sqrt(sum(np.square(np.asarray(U, dtype=np.float64)).sum(0) for U in factors))
-    return np.asarray(V, dtype=np.float64) * lengths
+    return np.asarray(V, dtype=np.float64) * _lengths(factors)
+
+
+def _lengths(factors: Sequence[Any]) -> Array:
+    """Of the bases, over all views."""
+    return np.sqrt(sum(np.square(np.asarray(U, dtype=np.float64)).sum(0) for U in factors))
 
 
 def _sulf(
@@ -170,12 +174,18 @@ class _Same:
 
 @lru_cache(maxsize=16)
 def _unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
-    """V and bases after iterations without labels and with equal weights; rows of V with a mean squared length of 1."""
+    """V and bases after iterations without labels and with equal weights.
+
+    Bases of unit length, then V with a mean squared length of 1: gamma could mean anything otherwise.
+    """
     from nnfactor import SULF
 
     model = SULF(**same.views.common(seed), beta=0, view_weights="equal").fit(same.X)
-    size = float(np.sqrt(np.square(model.embedding_).sum() / len(model.embedding_))) or 1.0
-    return (model.embedding_ / size, *(U * size for U in model.factors_))
+    lengths = _lengths(model.factors_)
+    V = np.asarray(model.embedding_) * lengths
+    size = float(np.sqrt(np.square(V).sum() / len(V))) or 1.0
+    bases = [np.asarray(U) * (size / np.maximum(lengths, 1e-30)) for U in model.factors_]
+    return tuple(F.astype(same.views.dtype) for F in (V / size, *bases))
 
 
 def _learnt(model: Any, X: list[Any]) -> Learnt:

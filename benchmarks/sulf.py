@@ -77,17 +77,17 @@ labels; "unit" for k-means on rows of unit length
     runs: int = 10
     labels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
     components: int = 50
-    iterations: int = 200
-    label_iterations: int = 40
+    iterations: int = 150
+    label_iterations: int = 30
     folds: int = 3
     ridges: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
     pca: tuple[int, ...] = (20, 50, 100)
     alpha: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
     pcsc_lam: tuple[float, ...] = (0.0, 0.05)
-    sgnmf_lam: tuple[float, ...] = (0.1, 1.0, 10.0)
+    sgnmf_lam: tuple[float, ...] = (1.0, 10.0)
     sulf_lam: tuple[float, ...] = (1.0, 10.0)
-    beta: tuple[float, ...] = (0.01, 10.0)
-    gamma: tuple[float, ...] = (0.03, 0.3)
+    beta: tuple[float, ...] = (0.001, 0.1)
+    gamma: tuple[float, ...] = (0.3,)
 
     def __post_init__(self) -> None:
         for name in self.problems:

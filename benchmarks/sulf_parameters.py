@@ -58,8 +58,8 @@ class Parameters:
     runs: int = 10
     labels: float = 0.2
     components: int = 50
-    iterations: int = 200
-    label_iterations: int = 40
+    iterations: int = 150
+    label_iterations: int = 30
     ridges: tuple[float, ...] = (1.0,)
     beta: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1e4, 1e8)
     gamma: tuple[float, ...] = (1e-6, 0.01, 0.1, 1.0, 10.0)
