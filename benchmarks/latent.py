@@ -45,6 +45,7 @@ class Views:
     label_iterations : of SULF after that
     n_clusters : int
     dtype, device : str
+    rounds : of PCSC
     """
 
     views: tuple[Any, ...]
@@ -55,6 +56,7 @@ class Views:
     n_clusters: int
     dtype: str = "float32"
     device: str = "cpu"
+    rounds: int = 5
 
     def of(self, name: str) -> Any:
         """A view."""
@@ -131,9 +133,7 @@ def _lengths(factors: Sequence[Any]) -> Array:
     return np.sqrt(sum(np.square(np.asarray(U, dtype=np.float64)).sum(0) for U in factors))
 
 
-def _sulf(
-    kind: str, views: Views, labels: Array, points: Sequence[Point], seeds: Sequence[int]
-) -> list[list[Learnt]]:
+def _sulf(kind: str, views: Views, labels: Array, points: Sequence[Point], seeds: Sequence[int]) -> list[list[Learnt]]:
     """SULF and what it is without labels (1), with one view (2), with equal weights (3)."""
 
     def fit(X: list[Any], some: Sequence[Point]) -> list[list[Learnt]]:
@@ -245,7 +245,8 @@ def _spectral(same: _Same, lam: float) -> Array:
     from nnfactor import PairwiseCoRegularizedSpectral as PCSC
 
     views = same.views
-    return np.asarray(PCSC(views.n_clusters, lam=lam, max_iter=10, n_init=1, device=views.device).fit(same.X).embedding_)
+    model = PCSC(views.n_clusters, lam=lam, max_iter=views.rounds, n_init=1, device=views.device)
+    return np.asarray(model.fit(same.X).embedding_)
 
 
 @dataclass(frozen=True)

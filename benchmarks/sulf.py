@@ -7,7 +7,7 @@ measured on the others: by a classifier, or by k-means on the unlabelled ones al
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import product
 from pathlib import Path
@@ -59,6 +59,7 @@ labels; "unit" for k-means on rows of unit length
     components : K
     iterations : of factorizations; of SULF before it is told the labels
     label_iterations : of SULF after that
+    pcsc_rounds : of PCSC, a round being an eigendecomposition of n x n per view
     folds : of the cross-validation on labelled samples
     ridges : ridges of the classifiers, for V with a mean squared length of 1
     pca : principal components of a view, for CCA and co-training
@@ -79,6 +80,7 @@ labels; "unit" for k-means on rows of unit length
     components: int = 50
     iterations: int = 150
     label_iterations: int = 30
+    pcsc_rounds: int = 5
     folds: int = 3
     ridges: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
     pca: tuple[int, ...] = (20, 50, 100)
@@ -137,7 +139,7 @@ def solve(job: Job) -> Iterator[Row]:
 def learner(job: Job) -> Callable[[np.ndarray, int], list[list[Learnt]]]:
     """Labels and number of starts -> what is learnt, per start and point; only once if labels have no part in it."""
     p, method = job.parameters, METHODS[job.method]
-    views = prepared(job)
+    views = replace(prepared(job), rounds=p.pcsc_rounds)
     seeds = [job.seed_for("start", r) for r in range(p.runs)]
     learn = lambda labels, runs: method.learn(views, labels, job.points, seeds[:runs])
     if method.supervised:
@@ -226,7 +228,7 @@ def clustered(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: n
     found = {}
     for variant, Z in spaces.items():
         seed = job.seed_for("k-means")
-        clusters = KMeans(job.dataset().n_classes, n_init=10, random_state=seed).fit(Z).labels_[judged]
+        clusters = KMeans(job.dataset().n_classes, n_init=5, random_state=seed).fit(Z).labels_[judged]
         accuracy, nmi = (100 * f(y[at], clusters) for f in (clustering_accuracy, normalized_mutual_information))
         found[variant, 0.0] = {"accuracy": accuracy, "nmi": nmi}
     return found

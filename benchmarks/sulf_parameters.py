@@ -6,6 +6,7 @@ One weight varies, the others stay. The printed rule of V is shown beside the co
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -119,9 +120,7 @@ def _settings(p: Parameters) -> dict[str, Point]:
     """Where one weight varies: name of the setting -> the point."""
     still = {"beta": p.at_beta, "gamma/beta": p.at_gamma, "lam/n": p.at_lam}
     sweeps = {"beta": p.beta, "gamma/beta": p.gamma, "lam/n": p.lam}
-    return {
-        f"{name.partition('/')[0]}={v:g}": {**still, name: v} for name, values in sweeps.items() for v in values
-    }
+    return {f"{name.partition('/')[0]}={v:g}": {**still, name: v} for name, values in sweeps.items() for v in values}
 
 
 def _objective(job: Job, labels: np.ndarray, beta: float) -> dict[str, Any]:
@@ -129,19 +128,9 @@ def _objective(job: Job, labels: np.ndarray, beta: float) -> dict[str, Any]:
     p, views = job.parameters, prepared(job)
     point = {"beta": beta, "gamma/beta": p.at_gamma, "lam/n": p.at_lam}
     seen: list[tuple[int, float]] = []
-    try:
-        sulf(
-            "SULF-random",
-            views,
-            list(views.views),
-            labels,
-            point,
-            job.run.seed,
-            callback=lambda told: seen.append((told.iteration, float(told.objective))),
-            **RULES[job.method],
-        )
-    except FloatingPointError:
-        pass
+    more = {"callback": lambda told: seen.append((told.iteration, float(told.objective))), **RULES[job.method]}
+    with suppress(FloatingPointError):
+        sulf("SULF-random", views, list(views.views), labels, point, job.run.seed, **more)
     kept = [(i, v) for i, v in seen if np.isfinite(v)]
     return {"iteration": [i for i, _ in kept], "objective": [v for _, v in kept]}
 
