@@ -137,7 +137,7 @@ def _sulf(kind: str, views: Views, labels: Array, points: Sequence[Point], seeds
     """SULF and what it is without labels (1), with one view (2), with equal weights (3)."""
 
     def fit(X: list[Any], some: Sequence[Point]) -> list[list[Learnt]]:
-        return [[_learnt(sulf(kind, views, X, labels, point, s), X) for point in some] for s in seeds]
+        return [[learnt_by(sulf(kind, views, X, labels, point, s), X) for point in some] for s in seeds]
 
     if kind == "SULF2":
         return _per_view(points, lambda X, some: fit([X], some), views)
@@ -188,7 +188,8 @@ def _unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
     return tuple(F.astype(same.views.dtype) for F in (V / size, *bases))
 
 
-def _learnt(model: Any, X: list[Any]) -> Learnt:
+def learnt_by(model: Any, X: list[Any]) -> Learnt:
+    """What a fitted SULF says."""
     V = _weighed(model.embedding_, model.factors_)
     if not hasattr(model, "coef_"):
         return Learnt(V)

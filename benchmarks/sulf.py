@@ -244,13 +244,14 @@ def _curves(rows: Sequence[Row], metrics: Sequence[str]) -> list[Section]:
         scores, panels = Scores(rows, metric), []
         for problem in dict.fromkeys(r["problem"] for r in scores.rows):
             x = {s: float(s.partition("=")[2]) for s in scores.matching([f"{problem}/labels=*"])}
-            lines = [_line(scores, m, x) for m in scores.methods if m in METHODS]
+            lines = [line(scores, m, x) for m in scores.methods if m in METHODS]
             if len(x) > 1:
                 panels.append(Panel(f"labelled, percent ({problem})", metric, lines, log_x=False, log_y=False))
         figures += [Figure(f"{metric} at the chosen parameters", panels[i : i + 2]) for i in range(0, len(panels), 2)]
     return [Section("Against the share of labels", parts=figures)] if figures else []
 
 
-def _line(scores: Scores, method: str, x: dict[str, float]) -> Line:
+def line(scores: Scores, method: str, x: dict[str, float]) -> Line:
+    """A method's chosen values at the settings of `x`."""
     known = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
     return Line(method, [at for at, _ in known], [v for _, v in known])

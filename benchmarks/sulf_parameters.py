@@ -15,13 +15,13 @@ import numpy as np
 
 from .datasets import check_name
 from .kinds import Context
-from .latent import _learnt, sulf
+from .latent import learnt_by, sulf
 from .results import Figure, Line, Panel, Report, Row, Section
 from .scores import Scores
 from .splits import hidden, share_per_class
 from .study import Job, Point, carry_out
 from .study_report import finish
-from .sulf import VIEWS, classified, clustered, prepared
+from .sulf import VIEWS, classified, clustered, line, prepared
 from .words import check_names
 
 METHODS = ("SULF", "SULF-random")
@@ -108,7 +108,7 @@ def solve(job: Job) -> Iterator[Row]:
     for setting, point in _settings(p).items():
         for start in range(p.runs):
             model = sulf(job.method, views, list(views.views), labels, point, split.seed_for("start", start))
-            learnt = _learnt(model, list(views.views))
+            learnt = learnt_by(model, list(views.views))
             clusters = clustered(job, y, learnt, labels, at)["", 0.0]
             row = {"point": {}, "run": start, "setting": setting}
             for (variant, _), found in classified(job, y, learnt, labels, at).items():
@@ -144,15 +144,10 @@ def _sweeps(rows: Sequence[Row]) -> list[Section]:
             panels = []
             for name, title in (("beta", "beta"), ("gamma", "gamma / beta"), ("lam", "lam / samples")):
                 x = {s: float(s.rpartition("=")[2]) for s in scores.matching([f"{problem}/{name}=*"])}
-                lines = [_line(scores, m, x) for m in scores.methods]
+                lines = [line(scores, m, x) for m in scores.methods]
                 panels.append(Panel(title, "accuracy (%)", lines, log_x=True, log_y=False))
             figures.append(Figure(f"{problem}, {words}", panels))
     return [Section("Against the weights", parts=figures)] if figures else []
-
-
-def _line(scores: Scores, method: str, x: dict[str, float]) -> Line:
-    known = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
-    return Line(method, [at for at, _ in known], [v for _, v in known])
 
 
 def _objectives(rows: Sequence[Row]) -> list[Section]:

@@ -4,6 +4,7 @@ import json
 import re
 import zlib
 from base64 import b64decode
+from dataclasses import replace
 from html import unescape
 
 import numpy as np
@@ -23,7 +24,7 @@ from benchmarks.journal import read_rows
 from benchmarks.pictures import png, tiles
 from benchmarks.results import Score
 from benchmarks.scores import Scores
-from benchmarks.study import seed_of
+from benchmarks.study import Job, seed_of
 
 TOY = """
 experiment = "toy"
@@ -437,6 +438,14 @@ SMALL = {
     "kernel_nmf_accuracy": ["parameters.iterations=5", "parameters.runs=1", "parameters.sigmas=[1, 2]"],
     "kernel_nmf_noise": ["parameters.iterations=5", "parameters.runs=1", "parameters.salt_and_pepper=[0.2]"],
     "kernel_nmf_time": ["parameters.iterations=2", "parameters.rounds=1", "parameters.sizes=[8, 16]"],
+    "sulf_classification": ['parameters.methods=["NMF-a", "CCA", "SULF1", "CoTra", "SULF"]'],
+    "sulf_clustering": ['parameters.methods=["CNMF-b", "SGNMF-a", "SULF2"]', "parameters.iterations=20"],
+    "sulf_parameters": [
+        'parameters.methods=["SULF"]',
+        "parameters.beta=[1]",
+        "parameters.gamma=[]",
+        "parameters.lam=[]",
+    ],
 }
 
 
@@ -453,6 +462,51 @@ def test_end_to_end(name, tmp_path):
     assert rates or all(r.get("seconds", r.get("growth", r.get("speedup"))) > 0 for r in scores)
     page = unescape((tmp_path / name / "report.html").read_text())
     assert all(claim.text in page for claim in configs.load(configs.find(name)).header.claims)
+
+
+def test_ridge_classes_are_those_of_ridge_regression():
+    from sklearn.linear_model import RidgeClassifier
+
+    from benchmarks.sulf import ridge_classes
+
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 20)
+    V = 7 * (rng.random((60, 5)) + 0.3 * np.eye(3, 5)[y])
+    labels = splits.hidden(y, splits.per_class(y, 4, 0))
+    unit = V / np.sqrt(np.square(V).sum() / 60)
+    for alpha, found in zip((0.01, 10.0), ridge_classes(V, labels, (0.01, 10.0)), strict=True):
+        peer = RidgeClassifier(alpha=alpha).fit(unit[labels >= 0], labels[labels >= 0]).predict(unit)
+        assert np.array_equal(found, peer)
+
+
+def test_views_are_scaled_and_clusters_judged_without_labels():
+    from benchmarks import latent, sulf
+
+    job = Job("digit_views", "NMF-b", parameters=sulf.Parameters("clustering", ("digit_views",), ("NMF-b",)))
+    views, y = sulf.prepared(job), job.dataset().y
+    assert [np.square(v).sum() / len(y) for v in views.views] == pytest.approx([1, 1, 1], rel=1e-5)
+    labels = splits.hidden(y, splits.share_per_class(y, 0.5, 0))
+    # labelled rows that would be a cluster each, were they not left out
+    V = np.eye(10)[y] + 100 * (labels >= 0)[:, None] * np.arange(len(y))[:, None]
+    found = sulf.clustered(job, y, latent.Learnt(V), labels, np.flatnonzero(labels < 0))
+    assert found["", 0.0] == {"accuracy": 100, "nmi": pytest.approx(100)}
+
+
+def test_methods_without_labels_learn_once_and_points_name_views():
+    from benchmarks import latent, sulf
+
+    p = sulf.Parameters("classification", ("digit_views",), ("CCA",), runs=1, components=8, pca=(5, 9))
+    jobs = list(sulf.plan(p))
+    assert len(jobs) == p.splits
+    assert [q["pair"] for q in jobs[0].points[::2]] == ["pixels+fourier", "pixels+profiles", "fourier+profiles"]
+    job = replace(jobs[0], parameters=p)
+    learn = sulf.learner(job)
+    first = learn(job.dataset().y, 1)
+    assert learn(np.full(600, -1), 1)[0][0] is first[0][0]
+    V = first[0][1].V  # the mean of two sets of variates, each with the identity for its covariance
+    assert V.shape == (600, 8)
+    assert np.square(V).mean(0).max() <= 1 + 1e-9
+    assert set(latent.METHODS) >= set(p.methods)
 
 
 def test_shared_methods():
