@@ -78,7 +78,7 @@ labels; "unit" for k-means on rows of unit length
     runs: int = 10
     labels: tuple[float, ...] = (0.1, 0.2, 0.3, 0.4, 0.5)
     components: int = 50
-    iterations: int = 150
+    iterations: int = 100
     label_iterations: int = 30
     pcsc_rounds: int = 5
     folds: int = 3
@@ -87,9 +87,9 @@ labels; "unit" for k-means on rows of unit length
     alpha: tuple[float, ...] = (1e-4, 1e-3, 1e-2)
     pcsc_lam: tuple[float, ...] = (0.0, 0.05)
     sgnmf_lam: tuple[float, ...] = (1.0, 10.0)
-    sulf_lam: tuple[float, ...] = (1.0, 10.0)
-    beta: tuple[float, ...] = (0.001, 0.1)
-    gamma: tuple[float, ...] = (0.3,)
+    sulf_lam: tuple[float, ...] = (0.5,)
+    beta: tuple[float, ...] = (0.001, 1.0)
+    gamma: tuple[float, ...] = (0.1, 1.0)
 
     def __post_init__(self) -> None:
         for name in self.problems:

@@ -59,7 +59,7 @@ class Parameters:
     runs: int = 10
     labels: float = 0.2
     components: int = 50
-    iterations: int = 150
+    iterations: int = 100
     label_iterations: int = 30
     ridges: tuple[float, ...] = (1.0,)
     beta: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0, 100.0, 1e4, 1e8)
@@ -67,7 +67,7 @@ class Parameters:
     lam: tuple[float, ...] = (0.01, 0.1, 1.0, 10.0)
     at_beta: float = 1.0
     at_gamma: float = 0.1
-    at_lam: float = 10.0
+    at_lam: float = 0.5
     variants: tuple[str, ...] = ("ridge", "transform")
 
     def __post_init__(self) -> None:
