@@ -20,6 +20,7 @@ from .datasets import Dataset
 from .study import Point
 
 Array = np.ndarray
+TRANSFORMED = ("SULF", "SULF-random")  # exact nonnegative least squares for all samples take as long as the fit
 Learn = Callable[["Views", Array, Sequence[Point], Sequence[int]], "list[list[Learnt]]"]
 
 
@@ -137,7 +138,8 @@ def _sulf(kind: str, views: Views, labels: Array, points: Sequence[Point], seeds
     """SULF and what it is without labels (1), with one view (2), with equal weights (3)."""
 
     def fit(X: list[Any], some: Sequence[Point]) -> list[list[Learnt]]:
-        return [[learnt_by(sulf(kind, views, X, labels, point, s), X) for point in some] for s in seeds]
+        make = lambda point, s: sulf(kind, views, X, labels, point, s)
+        return [[learnt_by(make(point, s), X, kind in TRANSFORMED) for point in some] for s in seeds]
 
     if kind == "SULF2":
         return _per_view(points, lambda X, some: fit([X], some), views)
@@ -188,12 +190,12 @@ def _unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
     return tuple(F.astype(same.views.dtype) for F in (V / size, *bases))
 
 
-def learnt_by(model: Any, X: list[Any]) -> Learnt:
-    """What a fitted SULF says."""
+def learnt_by(model: Any, X: list[Any], transformed: bool) -> Learnt:
+    """What a fitted SULF says; `transformed`: also how to find coordinates without labels."""
     V = _weighed(model.embedding_, model.factors_)
     if not hasattr(model, "coef_"):
         return Learnt(V)
-    blind = (lambda: _weighed(model.transform(X), model.factors_)) if len(X) > 1 else None
+    blind = (lambda: _weighed(model.transform(X), model.factors_)) if transformed else None
     return Learnt(V, blind, np.asarray(model.transduction_))
 
 

@@ -108,7 +108,7 @@ def solve(job: Job) -> Iterator[Row]:
     for setting, point in _settings(p).items():
         for start in range(p.runs):
             model = sulf(job.method, views, list(views.views), labels, point, split.seed_for("start", start))
-            learnt = learnt_by(model, list(views.views))
+            learnt = learnt_by(model, list(views.views), True)
             clusters = clustered(job, y, learnt, labels, at)["", 0.0]
             row = {"point": {}, "run": start, "setting": setting}
             for (variant, _), found in classified(job, y, learnt, labels, at).items():
