@@ -28,7 +28,7 @@ Learn = Callable[["Views", Array, Sequence[Point], Sequence[int]], "list[list[Le
 class Learnt:
     """What a method says of all samples: coordinates; how to find coordinates without labels; classes."""
 
-    V: Array
+    V: Array | None
     blind: Callable[[], Array] | None = None
     classes: Array | None = None
 
@@ -234,7 +234,7 @@ def _cotra(views: Views, labels: Array, points: Sequence[Point], seeds: Sequence
         parts = [_principal(_Same(views, [view])) for view in views.views]
         Z = [U[:, : point["pca"]] * s[: point["pca"]] for U, s in parts]
         model = CoTraining(alpha=point["alpha"], device=views.device).fit(Z, labels)
-        learnt.append(Learnt(np.asarray(model.label_distributions_), classes=np.asarray(model.transduction_)))
+        learnt.append(Learnt(None, classes=np.asarray(model.transduction_)))
     return [learnt] * len(seeds)
 
 

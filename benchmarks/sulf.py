@@ -97,6 +97,8 @@ labels; "unit" for k-means on rows of unit length
         check_names("problem", self.problems, tuple(VIEWS))
         check_names("method", self.methods, tuple(METHODS))
         check_names("variant", self.variants, (*CLASSIFIERS, "unit"))
+        if self.task == "clustering" and "CoTra" in self.methods:
+            raise ConfigError("parameters.methods: CoTra gives classes and no coordinates; it is for classification")
         if self.task not in TASKS:
             raise ConfigError(f"parameters.task: {self.task!r}; use one of {', '.join(TASKS)}")
         if min(self.splits, self.runs, self.components, self.iterations, self.label_iterations, self.folds) < 1:
@@ -190,17 +192,20 @@ def classified(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: 
     from .pipelines import percent_right
 
     p, found = job.parameters, {}
-    own = METHODS[job.method].own
     if learnt.classes is not None:
         found["", 0.0] = percent_right(y[at], learnt.classes[at])
-    spaces = {} if own else {"": learnt.V}
-    if own and learnt.blind is not None:
-        ways = {"ridge": lambda: learnt.V, "transform": learnt.blind}
-        spaces = {v: way() for v, way in ways.items() if v in p.variants}
-    for variant, V in spaces.items():
-        guesses = ridge_classes(V, labels, p.ridges)
-        found |= {(variant, r): percent_right(y[at], c[at]) for r, c in zip(p.ridges, guesses, strict=True)}
+    for variant, V in _spaces(learnt, METHODS[job.method].own, p.variants):
+        guesses = zip(p.ridges, ridge_classes(V, labels, p.ridges), strict=True)
+        found |= {(variant, r): percent_right(y[at], c[at]) for r, c in guesses}
     return {way: {"accuracy": value} for way, value in found.items()}
+
+
+def _spaces(learnt: Learnt, own: bool, variants: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+    """Coordinates for ridge regression: of methods that do not classify by themselves, and of the variants."""
+    if learnt.V is not None and (not own or "ridge" in variants):
+        yield "ridge" if own else "", learnt.V
+    if learnt.blind is not None and "transform" in variants:
+        yield "transform", learnt.blind()
 
 
 def ridge_classes(V: np.ndarray, labels: np.ndarray, ridges: Sequence[float]) -> list[np.ndarray]:
@@ -221,7 +226,7 @@ def clustered(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: n
     from nnfactor.metrics import clustering_accuracy, normalized_mutual_information
 
     free = np.flatnonzero(labels < 0)
-    V, judged = learnt.V[free], np.searchsorted(free, at)
+    V, judged = np.asarray(learnt.V)[free], np.searchsorted(free, at)
     spaces = {"": V}
     if "unit" in job.parameters.variants:
         spaces["unit"] = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-30)
