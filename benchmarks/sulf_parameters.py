@@ -160,7 +160,7 @@ def _objectives(rows: Sequence[Row]) -> list[Section]:
         for setting in dict.fromkeys(r["setting"] for r in mine):
             here = [r for r in mine if r["setting"] == setting]
             lines = [Line(r["method"], r["iteration"], r["objective"]) for r in here]
-            panels.append(Panel(f"iteration ({setting})", "objective", lines))
+            panels.append(Panel(f"iteration ({setting})", "objective", lines, log_x=False))
         figures.append(Figure(f"{problem}: objective from one random start", panels))
     text = ["A curve ends where its objective is no longer finite."]
     return [Section("Objective against iteration", text, figures)] if figures else []
