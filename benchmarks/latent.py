@@ -20,7 +20,11 @@ from .datasets import Dataset
 from .study import Point
 
 Array = np.ndarray
-TRANSFORMED = ("SULF", "SULF-random")  # exact nonnegative least squares for all samples take as long as the fit
+TRANSFORMED = (
+    "SULF1",
+    "SULF",
+    "SULF-random",
+)  # exact nonnegative least squares for all samples take as long as the fit
 Learn = Callable[["Views", Array, Sequence[Point], Sequence[int]], "list[list[Learnt]]"]
 
 
@@ -192,11 +196,9 @@ def _unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
 
 def learnt_by(model: Any, X: list[Any], transformed: bool) -> Learnt:
     """What a fitted SULF says; `transformed`: also how to find coordinates without labels."""
-    V = _weighed(model.embedding_, model.factors_)
-    if not hasattr(model, "coef_"):
-        return Learnt(V)
     blind = (lambda: _weighed(model.transform(X), model.factors_)) if transformed else None
-    return Learnt(V, blind, np.asarray(model.transduction_))
+    classes = np.asarray(model.transduction_) if hasattr(model, "coef_") else None
+    return Learnt(_weighed(model.embedding_, model.factors_), blind, classes)
 
 
 def _cca(views: Views, labels: Array, points: Sequence[Point], seeds: Sequence[int]) -> list[list[Learnt]]:

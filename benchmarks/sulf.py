@@ -52,7 +52,7 @@ class Parameters:
     task : "classification" or "clustering"
     problems, methods : names
     variants : "ridge" for ridge regression on SULF's V instead of W, "transform" for the same on V computed without \
-labels; "unit" for k-means on rows of unit length
+labels (of SULF1 too); "unit" for k-means on rows of unit length
     splits : random choices of the labelled samples
     runs : random starts in each
     labels : labelled shares of every class, each a setting
