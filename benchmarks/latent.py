@@ -20,11 +20,7 @@ from .datasets import Dataset
 from .study import Point
 
 Array = np.ndarray
-TRANSFORMED = (
-    "SULF1",
-    "SULF",
-    "SULF-random",
-)  # exact nonnegative least squares for all samples take as long as the fit
+TRANSFORMED = ("SULF1", "SULF", "SULF-random")  # not all: exact least squares for every sample take as long as a fit
 Learn = Callable[["Views", Array, Sequence[Point], Sequence[int]], "list[list[Learnt]]"]
 
 
