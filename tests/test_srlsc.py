@@ -31,6 +31,20 @@ def test_srlsc_is_its_formula(seed):
     assert (model.predict(X) == model.transduction_).all()
 
 
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, sp.csr_array, np.ndarray.tolist])
+def test_codes_that_were_computed_before_are_taken_as_they_are(kind):
+    X, y, _ = blobs()
+    own = SRLSC().fit(X, y)
+    other = np.roll(y, 7)
+    given = SRLSC(codes=kind(own.codes_), CI=0.3).fit(X, other)
+    A, K = own.codes_, np.exp(-squared(unit(X), unit(X)) / 0.25)
+    B = least_squares(K, (np.eye(60) - A).T @ (np.eye(60) - A), other, 3, 0.005, 0.3)
+    np.testing.assert_allclose(given.dual_coef_, B, atol=1e-7 * np.abs(B).max())
+    np.testing.assert_array_equal(given.codes_, own.codes_)
+    assert np.isnan(given.code_gaps_).all()
+    assert (given.predict(X) == given.transduction_).all()
+
+
 @pytest.mark.parametrize("normalize", [True, False])
 def test_laprlsc_is_its_formula(normalize):
     X, y, _ = blobs(seed=3)

@@ -120,6 +120,10 @@ def test_parameters_are_checked():
         (SRC(tol=-1), "tol must be"),
         (SRLSC(max_rounds=-1), "max_rounds must be"),
         (SRLSC(normalize="yes"), "normalize='yes'"),
+        (SRLSC(codes="lasso"), r"codes='lasso' is not known; use 'l1' or codes \(60, 60\)"),
+        (SRLSC(codes=np.zeros((3, 60))), r"codes has shape \(3, 60\); X has 60 samples"),
+        (SRLSC(codes=np.full((60, 60), np.nan)), "codes has NaN"),
+        (SRLSC(codes=np.eye(60)), "codes has entries on its diagonal"),
         (HarmonicFunction(class_mass=2), "class_mass=2"),
         (SRC(device="tpu"), "device='tpu'"),
     ):
