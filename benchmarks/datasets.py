@@ -217,4 +217,5 @@ DERIVED: dict[str, tuple[str, Callable[[Dataset], Dataset]]] = {
     "orl_16x16": ("orl_32x32", _halved),
     "yale_32x32": ("yale_64x64", _halved),
     "yale_16x16": ("yale_32x32", _halved),
+    "yaleb_ext_16x16": ("yaleb_ext_32x32", _halved),
 }

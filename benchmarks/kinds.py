@@ -36,6 +36,7 @@ KINDS = {
     "nge_speed": "benchmarks.nge",
     "peers": "benchmarks.peers",
     "scaling": "benchmarks.scaling",
+    "srlsc": "benchmarks.srlsc",
     "sulf": "benchmarks.sulf",
     "sulf_parameters": "benchmarks.sulf_parameters",
 }
