@@ -437,6 +437,9 @@ SMALL = {
     "dpca_accuracy": ['parameters.problems=["iris"]', "parameters.runs=1", "parameters.eta=[1]"],
     "kernel_nmf_accuracy": ["parameters.iterations=5", "parameters.runs=1", "parameters.sigmas=[1, 2]"],
     "kernel_nmf_noise": ["parameters.iterations=5", "parameters.runs=1", "parameters.salt_and_pepper=[0.2]"],
+    "srlsc_accuracy": ['parameters.problems=["faces_16x16"]', "parameters.labelled.faces_16x16=[2]"],
+    "srlsc_out_of_sample": ['parameters.problems=["faces_16x16"]', "parameters.labelled.faces_16x16=[2]"],
+    "srlsc_noise": ["parameters.labelled.faces_16x16=[2]", "parameters.noise=[0, 0.05]"],
     "kernel_nmf_time": ["parameters.iterations=2", "parameters.rounds=1", "parameters.sizes=[8, 16]"],
     "sulf_classification": ['parameters.methods=["NMF-a", "CCA", "SULF1", "CoTra", "SULF"]'],
     "sulf_clustering": ['parameters.methods=["CNMF-b", "SGNMF-a", "SULF2"]', "parameters.iterations=20"],
@@ -532,6 +535,36 @@ def test_shared_methods():
     assert rows[1]["cv"] > rows[0]["cv"]
     with pytest.raises(ConfigError, match="did you mean 'N2S2L'"):
         build("N2SL", setup)
+
+
+def test_noise_has_the_variance_that_it_should():
+    from scipy.spatial.distance import pdist
+
+    from benchmarks.srlsc import Draw, samples_of
+
+    clean, noisy = (samples_of(Draw("faces_32x32", None, 0, 1, 6, 0.5, level)) for level in (0.0, 0.05))
+    assert np.array_equal(clean.y, noisy.y)
+    assert np.bincount(clean.y).tolist() == np.bincount(clean.y_new).tolist() == [3] * 15
+    grey = lambda S: 255 * np.concatenate([S.X, S.T])
+    noise = grey(noisy) - grey(clean)
+    assert noise.var() == pytest.approx(0.05 * pdist(grey(clean)).mean(), rel=0.02)
+    assert abs(noise.mean()) < 0.02 * noise.std()
+    assert abs(noise).max() < 1.001 * np.sqrt(3) * noise.std()
+
+
+def test_codes_of_a_split_are_computed_once(monkeypatch, tmp_path):
+    from benchmarks import srlsc
+    from nnfactor.core import l1
+
+    seen, compute = [], l1.l1_codes
+    monkeypatch.setattr(l1, "l1_codes", lambda X, tol: seen.append((len(X), tol)) or compute(X, tol=tol))
+    srlsc.codes_of.cache_clear()
+    two = ["--set", 'parameters.methods=["S-RLSC", "S-RLSC-tuned"]', "--set", "parameters.labelled.faces_16x16=[2]"]
+    faces = ["--set", 'parameters.problems=["faces_16x16"]', "--set", 'parameters.gap_problems=["faces_16x16"]']
+    assert main(["srlsc_accuracy", "--quick", *faces, *two, "--out", str(tmp_path)]) == 0
+    assert seen == [(120, 0.01), (120, 0.0001)]
+    values = {r["name"]: r["value"] for r in read_rows(tmp_path / "srlsc_accuracy" / "results.jsonl") if "name" in r}
+    assert 0 <= values["change-gap0.0001"] <= values["largest-gap0.0001"] < 5
 
 
 def test_unit_lda_is_fishers_discriminant():
