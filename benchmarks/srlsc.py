@@ -36,11 +36,13 @@ LABELS = {
     "S-RLSC-tuned": "CI and sigma by cross-validation",
     "LapRLSC-tuned": "CI and sigma by cross-validation",
     "RLSC": "no regulariser but the kernel's norm (CI = 0): nothing is learnt from unlabelled samples",
+    "S-RLSC-pca": "codes and kernel of the 40 main principal components, at unit length",
     "1-NN-raw": "samples as they are, not of unit length",
     "GFHF-raw": "samples as they are, not of unit length",
     "GFHF-near": "new samples by their 7 nearest training samples",
 }
 INDUCTIVE = ("SRC", "1-NN", "1-NN-raw")  # learn from labelled samples alone
+COMPONENTS = 40  # of S-RLSC-pca
 TUNED = ("S-RLSC-tuned", "LapRLSC-tuned")
 MEASURES = ("accuracy", "out_of_sample")
 Answers = tuple[np.ndarray, np.ndarray | None]
@@ -204,13 +206,28 @@ def _noise(X: np.ndarray, level: float, seed: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=2)
-def codes_of(draw: Draw, tol: float, device: str) -> np.ndarray:
+def codes_of(draw: Draw, tol: float, device: str, pca: bool = False) -> np.ndarray:
     """The l1 codes of the training samples; jobs of one split follow each other."""
     import torch
 
     from nnfactor.core.l1 import l1_codes
 
-    return l1_codes(torch.from_numpy(samples_of(draw).X).to(device), tol=tol).codes.cpu().numpy()
+    X = samples_of(draw).X
+    X = _principal(X, X) if pca else X
+    return l1_codes(torch.from_numpy(X).to(device), tol=tol).codes.cpu().numpy()
+
+
+def _principal(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """Coordinates of Z in the main components of X, both at unit length before."""
+    from .pipelines import PCA
+
+    pca = PCA(min(COMPONENTS, *X.shape), svd_solver="full").fit(_unit(X))
+    return pca.transform(_unit(Z))
+
+
+def _unit(X: np.ndarray) -> np.ndarray:
+    """At unit length; a sample of zeros stays."""
+    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
 
 
 class Nearest:
@@ -244,13 +261,13 @@ def _model(job: Job, draw: Draw, point: Point) -> Any:
         n = len(samples_of(draw).X)
         return SRLSC(CI=0, codes=np.zeros((n, n)), **device)
     tol = next((gap for gap in job.parameters.gaps if name == _named(gap)), job.parameters.tol)
-    return SRLSC(codes=codes_of(draw, tol, job.run.device), **point, **device)
+    return SRLSC(codes=codes_of(draw, tol, job.run.device, name.endswith("-pca")), **point, **device)
 
 
 def _answers(job: Job, draw: Draw, labels: np.ndarray, point: Point, *, seen: np.ndarray, new: bool) -> Answers:
     """Classes of the training samples `seen`, and of those held out if `new`; what no label reaches has class -1."""
     data, model = samples_of(draw), _model(job, draw, point)
-    X = _scaled(job, data.X)
+    X = _scaled(job, draw, data.X)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no label reaches")
         if job.method in INDUCTIVE:
@@ -258,7 +275,7 @@ def _answers(job: Job, draw: Draw, labels: np.ndarray, point: Point, *, seen: np
             found = model.predict(X[seen]) if len(seen) else seen
         else:
             found = np.asarray(model.fit(X, labels).transduction_)[seen]
-        return found, model.predict(_scaled(job, data.T)) if new else None
+        return found, model.predict(_scaled(job, draw, data.T)) if new else None
 
 
 def _measured(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> dict[str, float]:
@@ -285,11 +302,11 @@ def _cross_validated(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> 
     return fmean(rates)
 
 
-def _scaled(job: Job, X: np.ndarray) -> np.ndarray:
-    """At unit length; a sample of zeros stays."""
-    if job.method.endswith("-raw"):
-        return X
-    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+def _scaled(job: Job, draw: Draw, Z: np.ndarray) -> np.ndarray:
+    """What the method sees of samples."""
+    if job.method.endswith("-pca"):
+        Z = _principal(samples_of(draw).X, Z)
+    return Z if job.method.endswith("-raw") else _unit(Z)
 
 
 def _within(job: Job, draw: Draw) -> float:
@@ -300,7 +317,7 @@ def _within(job: Job, draw: Draw) -> float:
     else:
         from nnfactor.graphs import knn_graph
 
-        weights = knn_graph(_scaled(job, samples_of(draw).X), 7).toarray()
+        weights = knn_graph(_scaled(job, draw, samples_of(draw).X), 7).toarray()
     return 100 * float(weights[y[:, None] == y].sum() / weights.sum())
 
 
