@@ -124,14 +124,8 @@ class Samples(NamedTuple):
 def run(parameters: Parameters, context: Context) -> Report:
     """Everything that is not there yet, then the report."""
     outcome = carry_out(__name__, parameters, context)
-    sections = _curves(outcome.rows, parameters)
-    return finish(
-        outcome,
-        context,
-        metrics=(*parameters.measures, "within"),
-        sections=sections,
-        values=_changes(outcome.rows, parameters),
-    )
+    more: dict[str, Any] = {"sections": _curves(outcome.rows, parameters), "values": _changes(outcome.rows, parameters)}
+    return finish(outcome, context, metrics=(*parameters.measures, "within"), **more)
 
 
 def plan(p: Parameters) -> Iterator[Job]:
@@ -248,7 +242,8 @@ def _model(job: Job, draw: Draw, point: Point) -> Any:
     """An estimator by the name of the method."""
     from nnfactor import SRC, SRLSC, HarmonicFunction, LapRLSC
 
-    name, device = job.method, {"device": job.run.device}
+    name = job.method
+    device: dict[str, Any] = {"device": job.run.device}
     if name.startswith("1-NN"):
         return Nearest()
     if name == "SRC":
@@ -325,11 +320,9 @@ def _picture(job: Job, draw: Draw) -> Row:
     """A few held-out samples as they are at this level of noise."""
     from .pictures import row
 
-    images = samples_of(draw).T[:: max(1, len(samples_of(draw).T) // 10)][:10]
-    shape = job.dataset().X.shape[1:]
-    return row(
-        job.points[0], f"samples, {job.setting or 'no noise'}", images.reshape(len(images), *shape), columns=10, zoom=2
-    )
+    T = samples_of(draw).T
+    images = T[:: max(1, len(T) // 10)][:10].reshape(-1, *job.dataset().X.shape[1:])
+    return row(job.points[0], f"samples, {job.setting or 'no noise'}", images, columns=10, zoom=2)
 
 
 def _curves(rows: Sequence[Row], p: Parameters) -> list[Section]:
