@@ -107,7 +107,7 @@ class Draw(NamedTuple):
     data: Path | None
     seed: int
     split: int
-    count: int | None
+    each: int | None
     held_out: float
     noise: float
 
@@ -181,8 +181,8 @@ def samples_of(draw: Draw) -> Samples:
     from .study import cached
 
     data = cached(draw.problem, draw.data, draw.seed).sound()
-    if draw.count:
-        data = data.rows(per_class(data.y, draw.count, _seed(draw, "samples")))
+    if draw.each:
+        data = data.rows(per_class(data.y, draw.each, _seed(draw, "samples")))
     X = data.flat.astype(np.float64)
     if draw.noise:
         X = X + _noise(X, draw.noise, _seed(draw, "noise"))
