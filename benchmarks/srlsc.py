@@ -200,7 +200,7 @@ def _noise(X: np.ndarray, level: float, seed: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=2)
-def codes_of(draw: Draw, tol: float, device: str, pca: bool = False) -> np.ndarray:
+def codes_of(draw: Draw, tol: float, device: str, pca: bool) -> np.ndarray:
     """The l1 codes of the training samples; jobs of one split follow each other."""
     import torch
 
@@ -308,7 +308,7 @@ def _within(job: Job, draw: Draw) -> float:
     """How much of the regulariser ties samples of one class: percent of the absolute weights."""
     y = samples_of(draw).y
     if job.method == "S-RLSC":
-        weights = np.abs(codes_of(draw, job.parameters.tol, job.run.device))
+        weights = np.abs(codes_of(draw, job.parameters.tol, job.run.device, False))
     else:
         from nnfactor.graphs import knn_graph
 
