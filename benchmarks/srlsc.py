@@ -65,6 +65,7 @@ class Parameters:
     held_out : share of every class
     noise : levels, each a setting but 0: uniform noise with a variance of so many mean distances between samples, both
         with pixels in 0..255
+    widths : the same, but the interval of the noise is so many mean distances wide
     tol : certified duality gap of the l1 codes
     gaps : others to compare with, methods of their own (S-RLSC-gap0.001)
     gap_problems : where they are tried
@@ -80,6 +81,7 @@ class Parameters:
     splits: int = 3
     held_out: float = 0.15
     noise: tuple[float, ...] = (0.0,)
+    widths: tuple[float, ...] = ()
     tol: float = 1e-2
     gaps: tuple[float, ...] = ()
     gap_problems: tuple[str, ...] = ()
@@ -109,7 +111,7 @@ class Draw(NamedTuple):
     split: int
     each: int | None
     held_out: float
-    noise: float
+    noise: str
 
 
 class Samples(NamedTuple):
@@ -130,10 +132,11 @@ def run(parameters: Parameters, context: Context) -> Report:
 
 def plan(p: Parameters) -> Iterator[Job]:
     """A job per problem, split, level of noise and method, for all m."""
-    for problem, split, level in product(p.problems, range(p.splits), p.noise):
+    noises = [*(f"noise={v:g}" if v else "" for v in p.noise), *(f"width={v:g}" for v in p.widths)]
+    for problem, split, noise in product(p.problems, range(p.splits), noises):
         others = [_named(gap) for gap in p.gaps if problem in p.gap_problems]
         for method in (*p.methods, *others):
-            yield Job(problem, method, split, _points(p, method), f"noise={level:g}" if level else "")
+            yield Job(problem, method, split, _points(p, method), noise)
 
 
 def solve(job: Job) -> Iterator[Row]:
@@ -142,7 +145,7 @@ def solve(job: Job) -> Iterator[Row]:
     y = samples_of(draw).y
     if job.method in ("S-RLSC", "LapRLSC"):
         yield {"point": {}, "within": _within(job, draw)}
-    if job.split == 0 and job.method == p.methods[0] and any(p.noise):
+    if job.split == 0 and job.method == p.methods[0] and (any(p.noise) or p.widths):
         yield _picture(job, draw)
     for m in p.labelled.get(job.problem, COUNTS):
         labels = hidden(y, per_class(y, m, _seed(draw, "labels")))
@@ -166,8 +169,7 @@ def _named(gap: float) -> str:
 
 def _draw(job: Job) -> Draw:
     p = job.parameters
-    level = float(job.setting.partition("=")[2] or 0)
-    return Draw(job.problem, job.data, job.run.seed, job.split, p.samples.get(job.problem), p.held_out, level)
+    return Draw(job.problem, job.data, job.run.seed, job.split, p.samples.get(job.problem), p.held_out, job.setting)
 
 
 def _seed(draw: Draw, *what: Any) -> int:
@@ -191,11 +193,16 @@ def samples_of(draw: Draw) -> Samples:
     return Samples(X[old], data.y[old], X[new], data.y[new])
 
 
-def _noise(X: np.ndarray, level: float, seed: int) -> np.ndarray:
-    """Uniform, mean 0, variance `level` times the mean distance of two samples, both in grey levels 0..255."""
+def _noise(X: np.ndarray, setting: str, seed: int) -> np.ndarray:
+    """Uniform, mean 0; its variance or the width of its interval is a multiple of the mean distance of two samples.
+
+    Variance, width and distance are those of grey levels 0..255.
+    """
     from scipy.spatial.distance import pdist
 
-    half_width = np.sqrt(3 * level * 255 * pdist(X).mean()) / 255
+    kind, _, level = setting.partition("=")
+    measure = float(level) * 255 * pdist(X).mean()
+    half_width = (measure / 2 if kind == "width" else np.sqrt(3 * measure)) / 255
     return np.random.default_rng(seed).uniform(-half_width, half_width, X.shape)
 
 
