@@ -117,7 +117,7 @@ def test_frobenius_is_the_published_algorithm(order, sweeps, n):
     assert refused > 0 or n < 60
 
 
-@pytest.mark.parametrize("order, sweeps", [(2, 3), (3, 5)])
+@pytest.mark.parametrize("order, sweeps", [(2, 4), (3, 5)])
 def test_estimators_use_it(order, sweeps):
     X, start = data(order)
     model = NTF(K, init=start, max_iter=8, tol=0).fit(X)

@@ -19,7 +19,8 @@ from .links import Links, from_rows, rows_of, to_rows
 from .memo import tiny
 from .ops import component_major, divide, safe_ratio
 
-SLAB = 32  # columns of a factor that HALS works on between two matrix products
+SLAB = 32  # columns of a factor that HALS works on between two matrix products, at most
+SLAB_ENTRIES = 40_000  # of a slab on the CPU: more leave the cache between two columns
 
 
 class Rule(Protocol):
@@ -254,10 +255,10 @@ def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> C
         steps = None if steps is None else steps[0]
     views = (lambda z: z.unbind()) if alone else (lambda z: z.split(1, dim=1))
     slabs = []
-    for a in range(0, k, SLAB):
-        slab = slice(a, min(a + SLAB, k))
+    for slab in _slabs(F, k):
         inside, given = F[..., slab, :], linear[..., slab, :]
-        rest, others = torch.empty_like(given), None if k <= SLAB else _off_slab(G, slab)
+        whole = inside.shape[-2] == k
+        rest, others = torch.empty_like(given), None if whole else _off_slab(G, slab)
         columns = [views(z) for z in (inside, rest, G[..., slab, slab])]
         columns.append([None] * len(columns[0]) if steps is None else views(steps[..., slab, :]))
         slabs.append((inside.mT if alone else inside, given, rest, others, list(zip(*columns, strict=True))))
@@ -277,6 +278,12 @@ def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> C
                     f.addcmul_(left, step).clamp_(min=0)
 
     return sweep
+
+
+def _slabs(F: Tensor, k: int) -> list[slice]:
+    """Columns in slabs: as few as the cache allows."""
+    width = min(SLAB, max(8, SLAB_ENTRIES // F.shape[-1])) if F.is_cpu else SLAB
+    return [slice(a, min(a + width, k)) for a in range(0, k, width)]
 
 
 def _off_slab(G: Tensor, slab: slice) -> Tensor:

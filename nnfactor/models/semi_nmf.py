@@ -31,7 +31,7 @@ class SemiNMF(Factorization):
     n_components : int
         Rank k; may exceed both dimensions.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
-        For V. "auto": HALS with 3 sweeps (5 from 40 components on) for one product with the data, as in `NMF`; "hals"
+        For V. "auto": HALS with 4 sweeps (6 from 40 components on) for one product with the data, as in `NMF`; "hals"
         is one sweep. Zero samples get zero rows at once. "multiplicative" (= "mu") is the printed rule
         `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`: entries that belong at 0 only creep there, those of a zero
         sample for hundreds of iterations (the ratio tends to 1 where (U'U)- is not small), and zeros are absorbing.
