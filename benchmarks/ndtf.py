@@ -69,6 +69,7 @@ class Parameters:
     splits : random halves
     iterations : of the factorizations, all of them
     multiplicative_iterations : of those by multiplicative rules, which are cheaper and slower
+    tensor_iterations : of 3D-NDTF, whose rank-one images settle more slowly; 0: `iterations`
     alphas : weights of NDTF's graphs
     dimensions : numbers of directions of PCA, LDA and MFA to choose from
     rank_factor : k is so many times N m / (N + m)
@@ -84,6 +85,7 @@ class Parameters:
     splits: int = 5
     iterations: int = 200
     multiplicative_iterations: int = 500
+    tensor_iterations: int = 0
     alphas: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     dimensions: tuple[int, ...] = (20, 39, 60, 80, 100, 120, 160)
     rank_factor: float = 1.0
@@ -167,6 +169,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     k = max(1, round(job.parameters.rank_factor * rank(len(X), int(np.prod(X.shape[1:])))))
     p = job.parameters
     iterations = p.iterations if FACTORIZATIONS[job.method][1].get("solver") == "auto" else p.multiplicative_iterations
+    iterations = p.tensor_iterations or iterations if job.method == "3D-NDTF" else iterations
     return Setup(k, max_iter=iterations, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
 
 

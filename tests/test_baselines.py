@@ -305,7 +305,7 @@ def test_constrained_nmf_follows_the_equations(y, n):
 
 def test_without_ties_it_is_nmf():
     X, first = data(), start()
-    for solver in ("multiplicative", "auto", "hals", "projected"):
+    for solver in ("multiplicative", "hals", "projected"):
         model, nmf = (make(K, solver=solver, init=first, max_iter=20, tol=0).fit(X) for make in (ConstrainedNMF, NMF))
         close(model.embedding_, nmf.embedding_, 1e-8)
 
