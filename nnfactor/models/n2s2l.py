@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ..core import Graph, Links
+from ..core import Links
 from ..graphs import adjacency_graph, knn_graph
 from .nge import NGE, MarginalFisher
 from .reading import Source
-from .together import weight_of
 
 ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
 
@@ -128,12 +126,8 @@ converged_, history_, restarts_, sample_shape_, fit_info_
         super()._prepare(source, y)
         self.neighbors_ = self._neighbor_graph(source)
 
-    def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
-        near = partial(Graph, on="V", gauge=names[1:], weight=weight_of(self.beta), split=self.basis_rule)
-        return [*super()._penalties(source, names, first), near(self.neighbors_, columns=first)]
-
-    def _weighted(self) -> list[tuple[Any, Links]]:
-        return [*super()._weighted(), (self.beta, self.neighbors_)]
+    def _weighted(self) -> list[tuple[Links, Any, bool]]:
+        return [*super()._weighted(), (self.neighbors_, self.beta, True)]
 
     def _neighbor_graph(self, source: Source) -> Links:
         if isinstance(self.neighbors, numbers.Integral):

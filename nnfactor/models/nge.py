@@ -210,7 +210,7 @@ keep_embeddings
         return None if y is None else encode_labels(y, n_samples)[0]
 
     def _past_graphs(self, source: Source) -> list[Graph]:
-        return self._penalties(source, factor_names(source.data), self._first)
+        return self._penalties(factor_names(source.data))
 
     @property
     def _first(self) -> np.ndarray:
@@ -220,14 +220,20 @@ keep_embeddings
     def _embedding_model(self, source: Source) -> Model:
         names = factor_names(source.data)
         basis, embedding = self._rules()
-        terms: list[Term] = [Fit(source.data, names), *self._penalties(source, names, self._first)]
+        terms: list[Term] = [Fit(source.data, names), *self._penalties(names)]
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
-    def _penalties(self, source: Source, names: tuple[str, ...], first: np.ndarray) -> list[Graph]:
-        """Intrinsic graph on the discriminative columns, penalty graph on the others."""
-        graph = partial(Graph, on="V", gauge=names[1:], weight=weight_of(self.alpha), split=self.basis_rule)
+    def _penalties(self, names: tuple[str, ...]) -> list[Graph]:
+        graph, first = partial(Graph, on="V", gauge=names[1:], split=self.basis_rule), self._first
+        return [
+            graph(links, weight=weight_of(weight), columns=first if discriminative else ~first)
+            for links, weight, discriminative in self._weighted()
+        ]
+
+    def _weighted(self) -> list[tuple[Links, Any, bool]]:
+        """Graphs, their weights, and whether the discriminative columns or the others have them."""
         own, between = self.graph_
-        return [graph(own, columns=first), graph(between, columns=~first)]
+        return [(own, self.alpha, True), (between, self.alpha, False)]
 
     def _default_graph(self) -> MarginalFisher:
         """What graph="marginal_fisher" means."""
@@ -314,12 +320,8 @@ keep_embeddings
             return int(self.inner_iter)
         if self.inner == "sweeps" or self.solver not in ("auto", "m_matrix"):
             return SWEEPS
-        strength = max(max(values_of(weight)) * links.mean_degree for weight, links in self._weighted())
+        strength = max(max(values_of(weight)) * links.mean_degree for links, weight, _ in self._weighted())
         return min(MOST_CG, round(CG * max(1.0, strength / STRONG) ** (1 / 3)))
-
-    def _weighted(self) -> list[tuple[Any, Links]]:
-        """The graphs with their weights."""
-        return [(self.alpha, links) for links in self.graph_]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
