@@ -69,13 +69,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
             "objective": torch.where(good, value, state.get("objective", memory["value"])),
-            "memory": {
-                "before": kept,
-                "ahead": ahead,
-                "value": known,
-                "rounding": memory["rounding"],
-                **_weights(memory, good),
-            },
+            "memory": {**memory, "before": kept, "ahead": ahead, "value": known, **_weights(memory, good)},
         }
 
     return sweep
@@ -125,7 +119,7 @@ def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[
         "before": start,
         "ahead": start,
         "value": value,
-        "rounding": value * (ROUNDING * torch.finfo(start[next(iter(start))].dtype).eps),
+        "rounding": value * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps),
         "weight": weight,
         "past": weight,
         "cap": weight.new_ones(weight.shape),

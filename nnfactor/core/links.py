@@ -55,20 +55,20 @@ class Links:
     @property
     def n_links(self) -> int:
         """Number of undirected links with a positive weight, those of the cliques counted."""
-        within = 0
-        if self.cliques is not None:
-            sizes = np.bincount(self.cliques[self.cliques >= 0])
-            within = int((sizes * (sizes - 1) // 2).sum())
-        return self.adjacency.nnz // 2 + within
+        return (self.adjacency.nnz + self._pairs) // 2
 
     @cached_property
     def mean_degree(self) -> float:
         """Sum of the weights at a node, on average."""
-        within = 0
-        if self.cliques is not None:
-            sizes = np.bincount(self.cliques[self.cliques >= 0])
-            within = int((sizes * (sizes - 1)).sum())
-        return float(self.adjacency.sum() + self.clique_weight * within) / self.n_nodes
+        return float(self.adjacency.sum() + self.clique_weight * self._pairs) / self.n_nodes
+
+    @property
+    def _pairs(self) -> int:
+        """Ordered pairs of samples of one clique."""
+        if self.cliques is None:
+            return 0
+        sizes = np.bincount(self.cliques[self.cliques >= 0])
+        return int((sizes * (sizes - 1)).sum())
 
     def on(self, F: Tensor) -> _OnDevice:
         """The graph on the device and in the dtype of `F`."""
