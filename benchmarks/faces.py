@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .results import Figure, Line, Panel, Row, Section, Table
+from .results import Figure, Panel, Row, Section, Table
 from .scores import Scores
 from .splits import folds
 from .study import Job, Point
+from .study_report import chosen_line
 
 if TYPE_CHECKING:
     from .pipelines import Setup
@@ -181,16 +182,11 @@ def _patch_panels(scores: Scores, note: str) -> list[Panel]:
             s for s in scores.matching([f"{problem}/patch=*"]) if s.endswith(tail) and s.count("/") == 1 + bool(tail)
         ]
         x = {f"{problem}{tail}": 0.0} | {s: float(s.split("patch=")[1].partition("/")[0]) for s in found}
-        lines = [_line(scores, m, x) for m in scores.methods]
+        lines = [chosen_line(scores, m, x) for m in scores.methods]
         if found:
             title = f"patch ({problem}, {distance or 'Euclidean'}{note})"
             panels.append(Panel(title, "accuracy (%)", [line for line in lines if line.x], log_x=False, log_y=False))
     return panels
-
-
-def _line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
-    points = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
-    return Line(method, [at for at, _ in points], [v for _, v in points])
 
 
 def influence(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:

@@ -17,11 +17,11 @@ import numpy as np
 
 from .datasets import check_name
 from .kinds import Context
-from .results import Figure, Line, Panel, Report, Row, Section
+from .results import Figure, Panel, Report, Row, Section
 from .scores import Scores
 from .splits import first_per_class, rest
 from .study import Job, Point, carry_out
-from .study_report import finish
+from .study_report import chosen_line, finish
 from .words import check_names
 
 if TYPE_CHECKING:
@@ -256,10 +256,5 @@ def _panel(scores: Scores, problem: str, name: str, title: str) -> Panel | None:
         return None
     clean = {problem: 0.0} if name != "k" else {}
     x = clean | settings
-    lines = []
-    for m in scores.methods:
-        points = [(at, scores.value("chosen", m, s)) for s, at in x.items()]
-        points = [(at, value) for at, value in points if value is not None]
-        if points:
-            lines.append(Line(m, *zip(*points, strict=True)))
+    lines = [line for m in scores.methods if (line := chosen_line(scores, m, x)).x]
     return Panel(title, "accuracy (%)", lines, log_x=False, log_y=False)

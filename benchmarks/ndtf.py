@@ -168,9 +168,15 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
 
     k = max(1, round(job.parameters.rank_factor * rank(len(X), int(np.prod(X.shape[1:])))))
     p = job.parameters
-    iterations = p.iterations if FACTORIZATIONS[job.method][1].get("solver") == "auto" else p.multiplicative_iterations
-    iterations = p.tensor_iterations or iterations if job.method == "3D-NDTF" else iterations
-    return Setup(k, max_iter=iterations, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
+    length = _iterations(p, job.method)
+    return Setup(k, max_iter=length, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
+
+
+def _iterations(p: Parameters, method: str) -> int:
+    """How long a factorization runs."""
+    if FACTORIZATIONS[method][1].get("solver") != "auto":
+        return p.multiplicative_iterations
+    return p.tensor_iterations or p.iterations if method == "3D-NDTF" else p.iterations
 
 
 def _pictures(job: Job, X: np.ndarray) -> Row:

@@ -20,11 +20,11 @@ import numpy as np
 
 from .datasets import check_name
 from .kinds import Context
-from .results import Figure, Line, Panel, Report, Row, Section
+from .results import Figure, Panel, Report, Row, Section
 from .scores import Scores, setting_of
 from .splits import folds, hidden, per_class, rest, share_per_class
 from .study import Job, Point, carry_out, seed_of
-from .study_report import finish
+from .study_report import chosen_line, finish
 from .words import check_names
 
 LABELS = {
@@ -228,7 +228,9 @@ def _principal(X: np.ndarray, Z: np.ndarray) -> np.ndarray:
 
 def _unit(X: np.ndarray) -> np.ndarray:
     """At unit length; a sample of zeros stays."""
-    return X / np.maximum(np.linalg.norm(X, axis=1, keepdims=True), 1e-300)
+    from sklearn.preprocessing import normalize
+
+    return normalize(X)
 
 
 class Nearest:
@@ -345,11 +347,7 @@ def _curves(rows: Sequence[Row], p: Parameters) -> list[Section]:
 
 def _panel(scores: Scores, group: str) -> Panel:
     x = {s: float(s.rpartition("=")[2]) for s in scores.settings if s.rpartition("/")[0] == group}
-    lines = []
-    for method in scores.methods:
-        points = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
-        if points and "-gap" not in method:
-            lines.append(Line(method, *zip(*points, strict=True)))
+    lines = [line for m in scores.methods if "-gap" not in m and (line := chosen_line(scores, m, x)).x]
     return Panel("labelled samples per class", scores.metric.replace("_", " "), lines, log_x=len(x) > 1, log_y=False)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from .config import Config
 from .evidence import Paper, fill, judge
 from .kinds import Context
-from .results import Figure, Picture, Report, Row, Score, Section, Table
+from .results import Figure, Line, Picture, Report, Row, Score, Section, Table
 from .scores import Scores
 from .study import Outcome
 
@@ -95,6 +95,12 @@ def overview(scores: Scores) -> Table:
         if scores.paper:
             rows.append(["", "paper, of these", *(_average(scores, "paper", m, plain) for m in scores.methods)])
     return Table(scores.metric, ["setting", "", *scores.methods], rows)
+
+
+def chosen_line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
+    """A method's chosen values against `x` (setting -> abscissa), those that are there."""
+    known = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
+    return Line(method, [at for at, _ in known], [v for _, v in known])
 
 
 def details(scores: Scores) -> Table:

@@ -20,11 +20,11 @@ from .datasets import check_name
 from .errors import ConfigError
 from .kinds import Context
 from .latent import METHODS, Learnt, Views, points, scaled
-from .results import Figure, Line, Panel, Report, Row, Section
+from .results import Figure, Panel, Report, Row, Section
 from .scores import Scores
 from .splits import folds, hidden, rest, share_per_class
 from .study import Job, cached, carry_out
-from .study_report import finish
+from .study_report import chosen_line, finish
 from .words import check_names
 
 # views without negative entries: kar of mfeat has some
@@ -222,6 +222,7 @@ def ridge_classes(V: np.ndarray, labels: np.ndarray, ridges: Sequence[float]) ->
 def clustered(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: np.ndarray) -> dict[Way, Any]:
     """k-means on all unlabelled samples, judged on those `at`; with rows as they are, or of unit length."""
     from sklearn.cluster import KMeans
+    from sklearn.preprocessing import normalize
 
     from nnfactor.metrics import clustering_accuracy, normalized_mutual_information
 
@@ -229,7 +230,7 @@ def clustered(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: n
     V, judged = np.asarray(learnt.V)[free], np.searchsorted(free, at)
     spaces = {"": V}
     if "unit" in job.parameters.variants:
-        spaces["unit"] = V / np.maximum(np.linalg.norm(V, axis=1, keepdims=True), 1e-30)
+        spaces["unit"] = normalize(V)
     found = {}
     for variant, Z in spaces.items():
         seed = job.seed_for("k-means")
@@ -249,14 +250,8 @@ def _curves(rows: Sequence[Row], metrics: Sequence[str]) -> list[Section]:
         scores, panels = Scores(rows, metric), []
         for problem in dict.fromkeys(r["problem"] for r in scores.rows):
             x = {s: float(s.partition("=")[2]) for s in scores.matching([f"{problem}/labels=*"])}
-            lines = [line(scores, m, x) for m in scores.methods if m in METHODS]
+            lines = [chosen_line(scores, m, x) for m in scores.methods if m in METHODS]
             if len(x) > 1:
                 panels.append(Panel(f"labelled, percent ({problem})", metric, lines, log_x=False, log_y=False))
         figures += [Figure(f"{metric} at the chosen parameters", panels[i : i + 2]) for i in range(0, len(panels), 2)]
     return [Section("Against the share of labels", parts=figures)] if figures else []
-
-
-def line(scores: Scores, method: str, x: dict[str, float]) -> Line:
-    """A method's chosen values at the settings of `x`."""
-    known = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
-    return Line(method, [at for at, _ in known], [v for _, v in known])

@@ -20,8 +20,8 @@ from .results import Figure, Line, Panel, Report, Row, Section
 from .scores import Scores
 from .splits import hidden, share_per_class
 from .study import Job, Point, carry_out
-from .study_report import finish
-from .sulf import VIEWS, classified, clustered, line, prepared
+from .study_report import chosen_line, finish
+from .sulf import VIEWS, classified, clustered, prepared
 from .words import check_names
 
 METHODS = ("SULF", "SULF-random")
@@ -144,7 +144,7 @@ def _sweeps(rows: Sequence[Row]) -> list[Section]:
             panels = []
             for name, title in (("beta", "beta"), ("gamma", "gamma / beta"), ("lam", "lam / samples")):
                 x = {s: float(s.rpartition("=")[2]) for s in scores.matching([f"{problem}/{name}=*"])}
-                lines = [line(scores, m, x) for m in scores.methods]
+                lines = [chosen_line(scores, m, x) for m in scores.methods]
                 panels.append(Panel(title, "accuracy (%)", lines, log_x=True, log_y=False))
             figures.append(Figure(f"{problem}, {words}", panels))
     return [Section("Against the weights", parts=figures)] if figures else []
