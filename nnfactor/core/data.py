@@ -109,7 +109,10 @@ class Dense:
         return loss.clamp(min=0)  # rounding alone could go below
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
-        """MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, `Y = [[factors]]`, in row chunks of the reconstruction."""
+        """MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, `Y = [[factors]]`, in row chunks of the reconstruction.
+
+        Both belong to the caller.
+        """
         here, _, at = self._groups(factors, mode)
         left, right = self._halves(factors)
         inside, floor = mode < self.cut, self.floor()
@@ -143,6 +146,9 @@ class Dense:
     def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Row ranges with `X` and `Y = left right'` on them; `Y` is fresh and may be written to."""
         step = _rows(self.matrix, prod(left.shape[:-2]))
+        if step >= len(self.matrix):
+            yield slice(None), self.matrix, left @ right.mT
+            return
         for a in range(0, len(self.matrix), step):
             rows = slice(a, a + step)
             yield rows, self.matrix[rows], left[..., rows, :] @ right.mT

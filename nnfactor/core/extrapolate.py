@@ -52,7 +52,8 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
 
     def sweep(state: State) -> State:
         memory = state.get("memory") or _fresh(terms, state["factors"], rules)
-        before, weight, ahead = memory["before"], memory["weight"], {**state["factors"], **memory["ahead"]}
+        before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
+        weight = memory["weight"].to(before[last].dtype)[..., None, None]
         new = {}
         for name in names:
             new[name] = rules[name](ahead[name], see(terms, ahead, name))
@@ -99,11 +100,12 @@ def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[
         factors = dict(state["factors"])
         before = {name: factors[name] for name in rules}
         memory = state.get("memory")
-        t = memory["t"] if memory else _per_problem(before, 1.0)
-        following = (1 + (1 + 4 * t * t).sqrt()) / 2
+        t = memory["t"] if memory else _per_problem(before, 1.0)[..., None, None].to(next(iter(before.values())).dtype)
+        following = t.square().add_(0.25).sqrt_().add_(0.5)
+        weight = (t - 1).div_(following)
         for name, rule in rules.items():
             if memory:
-                factors[name] = _higher(factors[name], memory["before"][name], (t - 1) / following)
+                factors[name] = _higher(factors[name], memory["before"][name], weight)
             factors[name] = _flushed(rule(factors[name], see(terms, factors, name)))
         return {**state, "factors": factors, "memory": {"before": before, "t": following}}
 
@@ -143,13 +145,13 @@ def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:
 
 
 def _further(F: Tensor, before: Tensor, weight: Tensor) -> Tensor:
-    """`max(0, F + weight (F - before))`."""
-    return (F - before).mul_(_on(F, weight)).add_(F).clamp_(min=0)
+    """`max(0, F + weight (F - before))`, the weight `(..., 1, 1)`."""
+    return (F - before).mul_(weight).add_(F).clamp_(min=0)
 
 
 def _higher(F: Tensor, before: Tensor, weight: Tensor) -> Tensor:
-    """`F + weight max(0, F - before)`."""
-    return (F - before).clamp_(min=0).mul_(_on(F, weight)).add_(F)
+    """`F + weight max(0, F - before)`, the weight `(..., 1, 1)`."""
+    return (F - before).clamp_(min=0).mul_(weight).add_(F)
 
 
 def _flushed(F: Tensor) -> Tensor:
@@ -160,12 +162,13 @@ def _flushed(F: Tensor) -> Tensor:
     return torch.threshold(F, tiny(F.dtype) ** 0.5, 0)
 
 
-def _on(F: Tensor, weight: Tensor) -> Tensor:
-    return weight.to(F.dtype)[..., None, None]
-
-
 def _pick(good: Tensor, new: Tensor, old: Tensor) -> Tensor:
-    """`torch.where(good, new, old)` problem by problem; copying whole problems is several times faster on the CPU."""
+    """`torch.where(good, new, old)` problem by problem; copying whole problems is several times faster on the CPU.
+
+    One problem on the CPU needs no copy: there the answer is known, nothing has to be waited for.
+    """
+    if good.numel() == 1 and type(good) is Tensor and good.is_cpu:
+        return new if good else old
     *batch, n, k = new.shape
     pair = torch.cat([old.mT.reshape(-1, k * n), new.mT.reshape(-1, k * n)])
     index = good.reshape(-1).long()

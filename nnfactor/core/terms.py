@@ -121,8 +121,9 @@ class BetaFit:
         """The two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
         Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
         pull, push = self.data.ratio_products(Fs, at, self.beta)
-        half = 1.0 if self.beta == 2 else 0.5
-        return Block(pull=half * pull, push=half * push, quadratic=False, powers=divergence.powers(self.beta))
+        if self.beta != 2:
+            pull, push = pull.mul_(0.5), push.mul_(0.5)
+        return Block(pull=pull, push=push, quadratic=False, powers=divergence.powers(self.beta))
 
     def value(self, factors: Factors) -> Tensor:
         """The divergence, summed over all entries in float64."""
