@@ -19,8 +19,8 @@ from .links import Links, from_rows, rows_of, to_rows
 from .memo import tiny
 from .ops import component_major, divide, safe_ratio
 
-SLAB = 32  # columns of a factor that HALS works on between two matrix products, at most
-SLAB_ENTRIES = 40_000  # of a slab on the CPU: more leave the cache between two columns
+WIDE, NARROW = 64, 16  # columns of a factor that HALS works on between two matrix products, at most
+SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more leave the cache between two columns
 
 
 class Rule(Protocol):
@@ -245,49 +245,90 @@ def _flat(F: Tensor, scale: Tensor | None = None) -> Tensor:
 def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> Callable[[], None]:
     """One pass over the columns of F, in place, at every call: (B, k, n), (B, k, n), (B, k, k), (B, k, n).
 
-    A column becomes `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. Inside a slab a column
-    reads the slab alone, by one small vector product; what the other slabs contribute does not change meanwhile and is
-    one matrix product. All views are made once: on small data they would cost as much as the arithmetic.
+    A column becomes `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. All views are made once:
+    on small data they would cost as much as the arithmetic.
     """
-    alone, k = len(F) == 1, F.shape[1]
-    if alone:
-        F, linear, G = F[0], linear[0], G[0]
-        steps = None if steps is None else steps[0]
-    views = (lambda z: z.unbind()) if alone else (lambda z: z.split(1, dim=1))
+    if len(F) == 1:
+        F, linear, G, steps = F[0], linear[0], G[0], None if steps is None else steps[0]
+    k, widths = F.shape[-2], _slab_widths(F)
+    widths = [w for w in widths[:-1] if w < k] + widths[-1:]
+    rooms = [F.new_empty(*F.shape[:-2], min(w, k), F.shape[-1]) for w in widths]
+    return _by_slabs(F, linear, G, steps, rooms, _columns(rooms[-1]))
+
+
+def _by_slabs(
+    F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None, rooms: Sequence[Tensor], columns: Sequence[Tensor]
+) -> Callable[[], None]:
+    """The columns in slabs, and those in narrower ones: inside a slab only its own columns are read.
+
+    What the other slabs contribute does not change meanwhile and is one matrix product. `rooms` for it are as wide as
+    the slabs, from outside to inside, and serve all slabs in turn: they stay in the cache. `columns` are the last's.
+    """
+    minus = torch.addmm if F.dim() == 2 else torch.baddbmm
     slabs = []
-    for slab in _slabs(F, k):
-        inside, given = F[..., slab, :], linear[..., slab, :]
-        whole = inside.shape[-2] == k
-        rest, others = torch.empty_like(given), None if whole else _off_slab(G, slab)
-        columns = [views(z) for z in (inside, rest, G[..., slab, slab])]
-        columns.append([None] * len(columns[0]) if steps is None else views(steps[..., slab, :]))
-        slabs.append((inside.mT if alone else inside, given, rest, others, list(zip(*columns, strict=True))))
-    minus = torch.addmm if alone else torch.baddbmm
+    for slab in _evenly(F.shape[-2], rooms[0].shape[-2]):
+        given, others = linear[..., slab, :], _off_slab(G, slab)
+        inside, length = F[..., slab, :], None if steps is None else steps[..., slab, :]
+        rest, G_inside = rooms[0][..., : slab.stop - slab.start, :], G[..., slab, slab]
+        if len(rooms) > 1:
+            own = _by_slabs(inside, rest, G_inside, length, rooms[1:], columns)
+        else:
+            own = _by_columns(inside, columns, G_inside, length)
+        slabs.append((given, rest, others, own))
 
     def sweep() -> None:
-        for inside, given, rest, others, columns in slabs:
+        for given, rest, others, own in slabs:
             if others is None:
                 rest.copy_(given)
             else:
                 minus(given, others, F, alpha=-1, out=rest)
-            for f, r, g, step in columns:
-                left = r.addmv_(inside, g, alpha=-1) if alone else torch.baddbmm(r, g, inside, alpha=-1)
-                if step is None:
-                    torch.clamp_min(left, 0, out=f)
-                else:
-                    f.addcmul_(left, step).clamp_(min=0)
+            own()
 
     return sweep
 
 
-def _slabs(F: Tensor, k: int) -> list[slice]:
-    """Columns in slabs: as few as the cache allows."""
-    width = min(SLAB, max(8, SLAB_ENTRIES // F.shape[-1])) if F.is_cpu else SLAB
+def _by_columns(F: Tensor, rest: Sequence[Tensor], G: Tensor, steps: Tensor | None) -> Callable[[], None]:
+    """One column after the other, by one small vector product each; `rest` is used up."""
+    alone, fs = F.dim() == 2, _columns(F)
+    lengths = [None] * len(fs) if steps is None else _columns(steps)
+    columns = list(zip(fs, rest, _columns(G), lengths, strict=False))  # the last slab may be narrower than its room
+    F = F.mT if alone else F
+
+    def sweep() -> None:
+        for f, r, g, step in columns:
+            left = r.addmv_(F, g, alpha=-1) if alone else torch.baddbmm(r, g, F, alpha=-1)
+            if step is None:
+                torch.clamp_min(left, 0, out=f)
+            else:
+                f.addcmul_(left, step).clamp_(min=0)
+
+    return sweep
+
+
+def _columns(F: Tensor) -> Sequence[Tensor]:
+    """Views of `(k, n)`, or `(B, 1, n)` of `(B, k, n)`."""
+    return F.unbind() if F.dim() == 2 else F.split(1, dim=1)
+
+
+def _slab_widths(F: Tensor) -> list[int]:
+    """How many columns, from outside to inside: a wide slab saves reading F, a narrow one stays in the cache."""
+    if not F.is_cpu:
+        return [WIDE // 2]
+    k, n = F.shape[-2:]
+    few = k <= 2 * NARROW and k * n <= SLAB_ENTRIES
+    return [WIDE, k if few else min(NARROW, max(8, SLAB_ENTRIES // n))]
+
+
+def _evenly(k: int, width: int) -> list[slice]:
+    """All k columns in as few slabs as the width allows, about equally wide."""
+    width = -(-k // -(-k // width))
     return [slice(a, min(a + width, k)) for a in range(0, k, width)]
 
 
-def _off_slab(G: Tensor, slab: slice) -> Tensor:
-    """The slab's rows of G, zero inside the slab."""
+def _off_slab(G: Tensor, slab: slice) -> Tensor | None:
+    """The slab's rows of G, zero inside the slab; None if nothing is outside."""
+    if slab.stop - slab.start == G.shape[-1]:
+        return None
     G = G[..., slab, :].clone()
     G[..., slab] = 0
     return G
