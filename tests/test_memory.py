@@ -17,6 +17,7 @@ fit(200)           # libraries load, allocators warm up
 before = peak()
 fit({n})
 print(peak() - before)
+assert "sympy" not in sys.modules, "a fit loaded torch's symbolic shapes: seconds, and tens of megabytes"
 """
 
 GRAPH = """

@@ -28,7 +28,7 @@ from .links import to_rows
 from .memo import Memo, tiny
 from .ops import component_major, even_cut, gram, khatri_rao, wide
 from .pattern import each_problem, inside_divergence, inside_residual
-from .sparse import CSR, row_of_each
+from .sparse import CSR, narrow, row_of_each
 from .sparse_tensor import SparseTensor
 
 CHUNK = 1 << 18  # entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it
@@ -167,6 +167,7 @@ class Sparse:
 
     def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
         self.shape, self.device, self.dtype, self.memo = tuple(X.shape), device, dtype, Memo()
+        X = narrow(X)
         self.rows = CSR.from_scipy(X, device, dtype)
         self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
         self._host = X

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from . import divergence as div
 
 def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
     """`f(*factors)` for one problem after the other: what has the size of the pattern exists once at a time."""
-    batch = torch.broadcast_shapes(*(F.shape[:-2] for F in factors))
+    batch = np.broadcast_shapes(*(F.shape[:-2] for F in factors))  # torch's own imports a second's worth of modules
     if not batch:
         return f(*factors)
     flat = [F.expand(*batch, *F.shape[-2:]).flatten(0, -3) for F in factors]

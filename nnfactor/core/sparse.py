@@ -67,6 +67,13 @@ class CSR:
         return self if dtype == self.values.dtype else self.with_values(self.values.to(dtype))
 
 
+def narrow(S: sp.csr_array) -> sp.csr_array:
+    """The same matrix with 32-bit indices where they fit; the values are shared."""
+    if S.indices.dtype == np.int32 or max(S.nnz, *S.shape) >= 2**31:
+        return S
+    return sp.csr_array((S.data, S.indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
+
+
 def _sampled(pattern: Tensor, left: Tensor, right: Tensor) -> Tensor:
     """Stored values count with weight 0, so that they must be finite."""
     return torch.sparse.sampled_addmm(pattern, left, right.mT, beta=0.0).values()
