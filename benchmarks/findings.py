@@ -16,9 +16,10 @@ from .errors import BenchmarkError
 from .evidence import fill
 from .journal import read_rows
 from .report import cell
-from .results import Table
+from .results import Row, Table
 from .study_report import EXPLAINED, all_scores, claim_table, details, overview
 
+BARS = ("claim", "where", "bar", "measured", "verdict", "note")
 PATH = Path(__file__).with_name("FINDINGS.md")
 INTRODUCTION = f"""# Findings
 
@@ -30,7 +31,7 @@ What the experiments in `configs/` say about the papers' tables and figures. Thi
 
 
 def write(folder: Path, path: Path = PATH) -> Path:
-    """The page from all runs of studies in `folder`.
+    """The page from all runs in `folder` that compare with a paper or a bar.
 
     Raises
     ------
@@ -46,25 +47,42 @@ def write(folder: Path, path: Path = PATH) -> Path:
 
 
 def _part(folder: Path) -> str | None:
-    """One run; None if it is not of a study."""
+    """One run; None if it compares with nothing."""
     rows = read_rows(folder / "results.jsonl")
     ran = configs.load(folder / "config.toml")
     now = _as_now(folder, ran)
+    body = _study(rows, now) or _race(rows)
+    if not body:
+        return None
+    skipped = [[r["problem"], r.get("why") or r["note"]] for r in rows if r["kind"] == "skipped"]
+    lines = [f"## {folder.name}", now.header.summary + ".", *_how(folder, ran, now), *body]
+    lines += [markdown(Table("", ["not run", "why"], [[k, _short(why)] for k, why in skipped]))] if skipped else []
+    return "\n\n".join(lines) + "\n"
+
+
+def _study(rows: Sequence[Row], now: configs.Config) -> list[str]:
+    """Scores beside the paper's, claims, prose; nothing if the run has no scores."""
     metrics = list(dict.fromkeys(r["metric"] for r in rows if r["kind"] == "summary"))
     values = {r["name"]: r["value"] for r in rows if r["kind"] == "value"}
     if not metrics and not values:
-        return None
-    tables = all_scores(rows, now, metrics)
-    skipped = [[r["problem"], r["why"]] for r in rows if r["kind"] == "skipped"]
-    lines = [f"## {folder.name}", now.header.summary + ".", *_how(folder, ran, now)]
+        return []
+    lines, tables = [], all_scores(rows, now, metrics)
     for scores in tables.values():
         lines += [scores.paper.source + ":"] if scores.paper else []
         lines += [markdown(overview(scores))]
         lines += [f"<details><summary>all of {scores.metric}</summary>", markdown(details(scores)), "</details>"]
     lines += [markdown(claim_table(now, tables))] if now.header.claims else []
     lines += [fill(now.header.findings, tables, values)] if now.header.findings.strip() else []
-    lines += [markdown(Table("", ["not run", "why"], [[k, _short(why)] for k, why in skipped]))] if skipped else []
-    return "\n\n".join(lines) + "\n"
+    return lines
+
+
+def _race(rows: Sequence[Row]) -> list[str]:
+    """Sentences beside the paper's, and bars; nothing if the run has none."""
+    bars = [[r[column] for column in BARS] for r in rows if r["kind"] == "check"]
+    return [
+        *(r["text"] for r in rows if r["kind"] == "sentence"),
+        *([markdown(Table("", BARS, bars))] if bars else []),
+    ]
 
 
 def markdown(table: Table) -> str:

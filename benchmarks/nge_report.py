@@ -30,6 +30,7 @@ def report(parameters: Parameters, outcomes: Sequence[Outcome], skipped: dict[st
         _method(parameters, measures, skipped),
     ]
     rows = [row for o in outcomes for row in _rows(o)] + [{"kind": "check", **asdict(c)} for c in bars]
+    rows += [{"kind": "sentence", "text": text} for section in sections[1:3] for text in section.text]
     rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in skipped.items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures})
 

@@ -16,6 +16,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("jinja2")
 
 from benchmarks import config as configs
+from benchmarks import findings
 from benchmarks.__main__ import main
 from benchmarks.clock import Clock, Lane, paired, per_iteration, race, stops
 from benchmarks.errors import ConfigError, MissingData
@@ -146,8 +147,10 @@ def test_quick_run_end_to_end(tmp_path):
     assert machine["versions"]["torch"]
     assert configs.load(folder / "config.toml").parameters.iterations == 15
 
-
-# The clock
+    # The clock
+    page = findings.write(tmp_path, tmp_path / "F.md").read_text()
+    assert "## nge_speed" in page
+    assert "when the iteration number is small" in page
 
 
 def test_the_first_call_is_discarded_and_lanes_take_turns():
