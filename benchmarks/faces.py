@@ -191,7 +191,27 @@ def _patch_panels(scores: Scores, note: str) -> list[Panel]:
 
 def influence(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:
     """For every value of a parameter: mean test accuracy over all other parameters, and at the best of them."""
-    table = []
+    table = [
+        [problem, distance or "Euclidean", method, f"{name} = {value:g}", fmean(means), max(means)]
+        for (problem, distance, method), name, value, means in _by_value(rows, names)
+    ]
+    head = ["problem", "distance", "method", "parameter", "mean over the others", "best of the others"]
+    text = ["Accuracy (%) on test images, means over the splits."]
+    return [Section("Influence of the parameters", text, [Table("", head, table)])] if table else []
+
+
+def influences(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
+    """The means over all other parameters, for prose: `{value PROBLEM/DISTANCE/METHOD/NAME=VALUE}`."""
+    return {
+        "/".join([*(word for word in group if word), f"{name}={value:g}"]): fmean(means)
+        for group, name, value, means in _by_value(rows, names)
+    }
+
+
+def _by_value(
+    rows: Sequence[Row], names: Sequence[str]
+) -> Iterator[tuple[tuple[str, str, str], str, float, list[float]]]:
+    """(problem, distance, method), parameter, value: means over the splits at every point that has it."""
     scores = [r for r in rows if r["kind"] == "score"]
     groups = dict.fromkeys((r["problem"], r["setting"], r["method"]) for r in scores if len(r["point"]) > 0)
     for group, name in product(groups, names):
@@ -199,11 +219,12 @@ def influence(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:
         values = sorted({r["point"][name] for r in mine})
         for value in values if len(values) > 1 else ():
             at = [r for r in mine if r["point"][name] == value]
-            means = [fmean(r["accuracy"] for r in at if r["point"] == p) for p in _unique([r["point"] for r in at])]
-            table.append([group[0], group[1] or "Euclidean", group[2], f"{name} = {value:g}", fmean(means), max(means)])
-    head = ["problem", "distance", "method", "parameter", "mean over the others", "best of the others"]
-    text = ["Accuracy (%) on test images, means over the splits."]
-    return [Section("Influence of the parameters", text, [Table("", head, table)])] if table else []
+            yield (
+                group,
+                name,
+                value,
+                [fmean(r["accuracy"] for r in at if r["point"] == p) for p in _unique([r["point"] for r in at])],
+            )
 
 
 def _unique(points: Sequence[Point]) -> list[Point]:

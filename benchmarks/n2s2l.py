@@ -26,6 +26,7 @@ from .faces import (
     TestSet,
     batch,
     influence,
+    influences,
     measured,
     nested,
     patch_section,
@@ -54,6 +55,7 @@ FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
 SUPERVISED = ("1-NN", "PCA", "LDA", "MFA")
 TRANSDUCTIVE = ("HGF", "HGF-CMN", "CONS")
 METHODS = (*SUPERVISED, "sMFA", *FACTORIZATIONS, *TRANSDUCTIVE)
+VARIED = ("alpha", "beta", "neighbors", "energy")
 WHOLE_CLASS = 2**31 - 1  # n_c - 1 neighbours within the class
 
 
@@ -110,8 +112,8 @@ def run(parameters: Parameters, context: Context) -> Report:
     """Everything that is not there yet, then the report."""
     outcome = carry_out(__name__, parameters, context)
     clean = [r for r in outcome.rows if "patch" not in str(r["setting"])]
-    sections = [*patch_section(outcome.rows), *influence(clean, ("alpha", "beta", "neighbors", "energy"))]
-    return finish(outcome, context, sections=sections)
+    sections = [*patch_section(outcome.rows), *influence(clean, VARIED)]
+    return finish(outcome, context, sections=sections, values=influences(clean, VARIED))
 
 
 def plan(p: Parameters) -> Iterator[Job]:
