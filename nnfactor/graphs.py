@@ -30,7 +30,7 @@ Kernel = Callable[[np.ndarray], np.ndarray]
 
 
 def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") -> Links:
-    """Link i and j if i is among the p nearest samples of j or j among those of i (equations.md section 3).
+    """Link i and j if i is among the p nearest samples of j or j among those of i.
 
     Symmetric, without self loops; one sample alone has no link.
 
@@ -61,6 +61,7 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
 
     Examples
     --------
+    >>> from nnfactor.graphs import knn_graph
     >>> knn_graph([[0.0], [1.0], [5.0], [7.0]], n_neighbors=1).toarray().astype(int).tolist()
     [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
     """
@@ -71,7 +72,7 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
 
 
 def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Links, Links]:
-    """The intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007; equations.md section 3).
+    """The intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007).
 
     Intrinsic: every labelled sample with its k1 nearest of the same class ("or", as in `knn_graph`). Penalty: for
     every class the k2 shortest pairs (i, j) of a sample i inside and a labelled sample j outside. All weights are 1,
@@ -100,6 +101,7 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
 
     Examples
     --------
+    >>> from nnfactor.graphs import marginal_fisher_graphs
     >>> marginal_fisher_graphs([[0.0], [1.0], [2.0], [9.0], [5.0]], [0, 0, 1, 1, -1], n_pairs=1)
     (Links(5 nodes, 2 links), Links(5 nodes, 1 links))
     """
@@ -122,6 +124,7 @@ def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Links:
 
     Examples
     --------
+    >>> from nnfactor.graphs import grid_graph
     >>> grid_graph((2, 3)), grid_graph((2, 3), neighbors=8)
     (Links(6 nodes, 7 links), Links(6 nodes, 11 links))
     """
@@ -145,6 +148,8 @@ def pixels(cube: Array) -> Array:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from nnfactor.graphs import pixels
     >>> pixels(np.zeros((4, 5, 3))).shape
     (20, 3)
     """
@@ -162,6 +167,8 @@ def cube(rows: Array, shape: int | Sequence[int]) -> Array:
 
     Examples
     --------
+    >>> import numpy as np
+    >>> from nnfactor.graphs import cube
     >>> cube(np.zeros((20, 3)), (4, 5)).shape
     (4, 5, 3)
     """
@@ -180,6 +187,7 @@ def adjacency_graph(A: Any) -> Links:
 
     Examples
     --------
+    >>> from nnfactor.graphs import adjacency_graph
     >>> adjacency_graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]])
     Links(3 nodes, 2 links)
     """

@@ -43,6 +43,7 @@ def rbf(X: Any, Y: Any = None, *, sigma: str | float = "median") -> Tensor:
 
     Examples
     --------
+    >>> from nnfactor.kernels import rbf
     >>> rbf([[0.0], [2.0]], sigma=2.0).numpy().round(4).tolist()
     [[1.0, 0.6065], [0.6065, 1.0]]
     """
@@ -67,6 +68,7 @@ def polynomial(X: Any, Y: Any = None, *, degree: int = 2) -> Tensor:
 
     Examples
     --------
+    >>> from nnfactor.kernels import polynomial
     >>> polynomial([[3.0, 0.0], [1.0, 1.0]], [[1.0, 2.0]]).tolist()
     [[9.0], [9.0]]
     """
@@ -78,6 +80,7 @@ def polynomial(X: Any, Y: Any = None, *, degree: int = 2) -> Tensor:
 def median_distance(X: Any) -> float:
     """Median Euclidean distance between two samples; if that is 0, of those that differ; if none do, 1.
 
+    >>> from nnfactor.kernels import median_distance
     >>> median_distance([[0.0], [1.0], [5.0]])
     4.0
     """
@@ -209,6 +212,7 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
 
     Examples
     --------
+    >>> from nnfactor.kernels import fix_kernel
     >>> kernel = fix_kernel("rbf", [[0.0], [3.0]])
     >>> kernel.sigma, kernel.rows([[3.0]]).numpy().round(4).tolist()
     (3.0, [[0.6065, 1.0]])

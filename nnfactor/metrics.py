@@ -39,6 +39,7 @@ def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
 
     Examples
     --------
+    >>> from nnfactor.metrics import clustering_accuracy
     >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
     0.75
     """
@@ -67,6 +68,7 @@ def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
 
     Examples
     --------
+    >>> from nnfactor.metrics import normalized_mutual_information
     >>> round(normalized_mutual_information([0, 0, 1, 1], [0, 0, 1, 2]), 3)
     0.667
     """
@@ -98,6 +100,7 @@ def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
 
     Examples
     --------
+    >>> from nnfactor.metrics import hoyer_sparsity
     >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]]).tolist()
     [0.0, 1.0]
     >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]], average=True)
@@ -160,6 +163,7 @@ def kkt_residual(
     --------
     >>> import torch
     >>> from nnfactor.core import Fit
+    >>> from nnfactor.metrics import kkt_residual
     >>> V, U = torch.rand(6, 2, dtype=torch.float64), torch.rand(5, 2, dtype=torch.float64)
     >>> terms = [Fit(V @ U.T, ("V", "U1"))]
     >>> kkt_residual(terms, {"V": V, "U1": U}) < 1e-12, kkt_residual(terms, {"V": 2 * V, "U1": U}) > 0.1

@@ -47,6 +47,14 @@ def as_data(
         dimensions, an empty dimension; complex or text data.
     TypeError
         A sparse format other than CSR, CSC and COO; of order 3 and more other than COO.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor.core import as_data
+    >>> data = as_data(np.ones((4, 3, 2), dtype=np.float32))
+    >>> data.shape, data.order, data.dtype, float(data.sqnorm())
+    ((4, 3, 2), 3, torch.float32, 24.0)
     """
     if isinstance(X, Dense | Sparse | SparseTensor):
         return X

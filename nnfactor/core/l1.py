@@ -1,6 +1,6 @@
 """l1 codes: every sample as a sparse combination of others plus a sparse error, with a certified duality gap.
 
-For a unit-length sample x and unit-length atoms in the rows of D (paper 003, Eq. 7; equations.md section 5):
+For a unit-length sample x and unit-length atoms in the rows of D (paper 003, Eq. 7):
 
     min ||a||_1 + ||e||_1  subject to  x = D'a + e      =      max x'y  subject to  |y| <= 1, |D y| <= 1
 

@@ -32,6 +32,19 @@ class Links:
     The scipy matrix stays on the host as the master copy; each device and dtype gets its own CSR when first used.
     `links @ F` is `S F` for a factor `(..., n, k)`, `links.degree(F)` the column `D 1`, and `links.energy(F)` is
     `f_j' L f_j` for every column, summed edge by edge (`v'Dv - v'Sv` would cancel).
+
+    Examples
+    --------
+    A chain of three samples, and the same with the last two in one clique of weight 2:
+
+    >>> import torch
+    >>> from nnfactor.core import Links
+    >>> chain = Links([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> F = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> chain.energy(F).tolist(), (chain @ F).tolist()
+    ([[5.0]], [[1.0], [3.0], [1.0]])
+    >>> Links([[0, 1, 0], [1, 0, 1], [0, 1, 0]], cliques=[-1, 0, 0], clique_weight=2.0).energy(F).tolist()
+    [[13.0]]
     """
 
     def __init__(self, adjacency: Any = None, cliques: Any = None, clique_weight: float = 1.0) -> None:

@@ -34,7 +34,7 @@ def multiplicative(F: Tensor, block: Block, power: float | None = None) -> Tenso
     """`F * (down / up) ** power`; 0/0 counts as 1, zeros stay zeros.
 
     `power=None` takes the block's own exponent, for which the rule is proved never to raise the objective
-    (equations.md section 0; Lee and Seung 2001, Fevotte and Idier 2011, Yang and Oja 2011).
+    (Lee and Seung 2001, Fevotte and Idier 2011, Yang and Oja 2011).
     """
     power = block.power if power is None else power
     ratio = safe_ratio(block.down(F), block.up(F), fresh=any(q.sign > 0 for q in block.quads))

@@ -150,6 +150,17 @@ class Graph:
     split : {"exact", "paper"}
         What a gauge factor sees. `v_j' L v_j >= 0` is one number ("exact"); the papers' Eqs. 25 and 15 split it into
         `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nnfactor.core import Graph
+    >>> V = torch.tensor([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]])
+    >>> chain = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    >>> float(Graph(chain, "V", weight=10.0).value({"V": V}))                 # 10 (1^2 + 2^2); equal rows cost nothing
+    50.0
+    >>> float(Graph(chain, "V", weight=10.0, columns=[False, True]).value({"V": V}))
+    0.0
     """
 
     links: Links

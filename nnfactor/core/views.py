@@ -1,8 +1,8 @@
 """Several views of the same samples, their weights, and labels: what paper 001 adds to terms and rules.
 
-Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning with multi-view data" (equations.md
-section 4), and Semi-NMF (Ding, Li and Jordan 2010). View weights are a factor of one row, `(..., 1, P)`, so that they
-are seen, updated and taken apart like every other factor.
+Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning with multi-view data", and Semi-NMF
+(Ding, Li and Jordan 2010). View weights are a factor of one row, `(..., 1, P)`, so that they are seen, updated and
+taken apart like every other factor.
 """
 
 from __future__ import annotations

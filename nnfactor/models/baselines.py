@@ -28,7 +28,7 @@ from .together import weight_of
 class LNMF(Factorization):
     """Local nonnegative matrix factorization (Li, Hou, Zhang and Cheng 2001): a heuristic, kept as a baseline.
 
-    One iteration, V (n x k) first (equations.md section 1):
+    One iteration, V (n x k) first:
 
         V <- sqrt(V * ((X / (V U')) U));   U *= ((X / (V U'))' V) / colsum(V);   columns of U (m x k) to unit sum
 
@@ -66,7 +66,7 @@ class LNMF(Factorization):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.baselines import LNMF
+    >>> from nnfactor import LNMF
     >>> model = LNMF(n_components=3, random_state=0).fit(np.random.default_rng(0).random((12, 6)))
     >>> model.factors_[0].sum(0).round(6).tolist(), model.n_iter_
     ([1.0, 1.0, 1.0], 200)
@@ -124,7 +124,7 @@ class GraphNMF(Factorization):
     """Graph-regularised NMF (Cai, He, Han and Huang 2011); with labels SGNMF, as paper 001 compares with.
 
     Minimises `||X - V U'||^2 + lam tr(V' L V)` over nonnegative V (n x k) and U (m x k), `L = D - S` of a graph of
-    samples. equations.md section 1; the objective carries no 1/2.
+    samples; the objective carries no 1/2.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class GraphNMF(Factorization):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.baselines import GraphNMF
+    >>> from nnfactor import GraphNMF
     >>> X = np.random.default_rng(0).random((10, 6))
     >>> GraphNMF(n_components=2, random_state=0, max_iter=2000).fit(X).embedding_.shape
     (10, 2)
@@ -257,8 +257,8 @@ class ConstrainedNMF(Factorization):
     """Constrained NMF (Liu, Wu, Li, Cai and Huang 2012): labelled samples of one class share their coefficients.
 
     Minimises `||X - A Z U'||^2` over nonnegative Z (p x k) and U (m x k), `V = A Z`: A (n x p) gives all samples of a
-    class one row of Z, and every unlabelled sample its own. `U *= X'V / (U V'V)`, then `Z *= A'XU / (A'A Z U'U)`
-    (equations.md section 1); the objective carries no 1/2.
+    class one row of Z, and every unlabelled sample its own. `U *= X'V / (U V'V)`, then `Z *= A'XU / (A'A Z U'U)`;
+    the objective carries no 1/2.
 
     Parameters
     ----------
@@ -291,7 +291,7 @@ class ConstrainedNMF(Factorization):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.baselines import ConstrainedNMF
+    >>> from nnfactor import ConstrainedNMF
     >>> X = np.random.default_rng(0).random((6, 5))
     >>> model = ConstrainedNMF(2, random_state=0, max_iter=2000).fit(X, ["b", "a", None, "a", "b", None])
     >>> model.Z_.shape, bool((model.embedding_[1] == model.Z_[0]).all())

@@ -111,7 +111,7 @@ class DPCA(Projection):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.dpca import DPCA
+    >>> from nnfactor import DPCA
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(60, 5)) * [9, 1, 1, 1, 1]     # the first feature only varies most
     >>> y = np.repeat([0, 1, -1], 20)                      # -1: unlabelled

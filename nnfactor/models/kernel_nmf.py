@@ -40,8 +40,8 @@ class KernelNMF(_InFeatureSpace):
     """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009, paper 004).
 
     Finds bases `phi(X)' A` in feature space. With `B = R A` that is Frobenius NMF of the root of the kernel matrix K of
-    the samples: minimises `||R - B V'||^2`, R = max(K^(1/2), 0), over nonnegative V and B (n x k). equations.md section
-    6; the objective carries no 1/2. Once K is there, no cost depends on the number of features.
+    the samples: minimises `||R - B V'||^2`, R = max(K^(1/2), 0), over nonnegative V and B (n x k);
+    the objective carries no 1/2. Once K is there, no cost depends on the number of features.
 
     Parameters
     ----------
@@ -98,7 +98,7 @@ class KernelNMF(_InFeatureSpace):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.kernel_nmf import KernelNMF
+    >>> from nnfactor import KernelNMF
     >>> X = np.random.default_rng(0).normal(size=(20, 50))
     >>> model = KernelNMF(n_components=4, random_state=0, max_iter=1000).fit(X[:15])
     >>> model.embedding_.shape, model.transform(X[15:]).shape
@@ -220,7 +220,7 @@ class PolynomialNMF(_InFeatureSpace):
     """Polynomial NMF, PNMF (Buciu, Nikolaidis and Pitas 2008; paper 004, section 2.2): bases in the data space.
 
     Minimises `sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2`, `phi(x)'phi(y) = (x'y)^d`, over nonnegative V (n x k) and
-    W (m x k). With K_xw = (XW)^d, K_ww = (W'W)^d, K' = d (.)^(d-1), one iteration is, V first (equations.md section 6),
+    W (m x k). With K_xw = (XW)^d, K_ww = (W'W)^d, K' = d (.)^(d-1), one iteration is, V first,
 
         V *= K_xw / (V K_ww);   W *= [X'(K'_xw * V) / (W (K'_ww * V'V))]^(1/(2d - 1))
 
@@ -262,7 +262,7 @@ class PolynomialNMF(_InFeatureSpace):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.kernel_nmf import PolynomialNMF
+    >>> from nnfactor import PolynomialNMF
     >>> X = np.random.default_rng(0).random((12, 6))
     >>> model = PolynomialNMF(n_components=3, random_state=0).fit(X)
     >>> bool((np.diff(model.history_["objective"]) <= 0).all()), model.components_.shape

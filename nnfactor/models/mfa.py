@@ -82,7 +82,7 @@ class MFA(Projection):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.mfa import MFA
+    >>> from nnfactor import MFA
     >>> rng = np.random.default_rng(0)
     >>> y = np.repeat([0, 1], 30)
     >>> X = rng.normal(size=(60, 3)) * [1, 20, 1]
@@ -234,7 +234,7 @@ class SMFA(MFA):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.mfa import SMFA
+    >>> from nnfactor import SMFA
     >>> rng = np.random.default_rng(0)
     >>> truth = np.repeat([0, 1], 30)
     >>> X = rng.normal(size=(60, 3)) * [1, 20, 1]

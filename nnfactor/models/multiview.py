@@ -1,7 +1,7 @@
 """What multi-view methods are compared with in paper 001: co-training and co-regularized spectral clustering.
 
 Blum and Mitchell (1998), "Combining labeled and unlabeled data with co-training"; Kumar, Rai and Daume (2011),
-"Co-regularized multi-view spectral clustering"; equations.md section 7. All work is in float64.
+"Co-regularized multi-view spectral clustering". All work is in float64.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.multiview import CoTraining
+    >>> from nnfactor import CoTraining
     >>> rng = np.random.default_rng(0)
     >>> truth = np.repeat([0, 1], 50)
     >>> views = [rng.normal(size=(100, 4)) + 3 * truth[:, None] for _ in range(2)]
@@ -231,7 +231,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.multiview import PairwiseCoRegularizedSpectral
+    >>> from nnfactor import PairwiseCoRegularizedSpectral
     >>> rng = np.random.default_rng(0)
     >>> truth = np.repeat([0, 1], 20)
     >>> views = [rng.normal(size=(40, 3)) + 6 * truth[:, None] for _ in range(2)]

@@ -22,7 +22,7 @@ ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept 
 class N2S2L(NGE):
     """Nonnegative semi-supervised learning: NGE with a third graph, over all samples, labelled or not.
 
-    Minimises (paper 000, Eqs. 9 and 40; equations.md section 2)
+    Minimises (paper 000, Eqs. 9 and 40)
 
         ||X - [[V, U1, ...]]||^2 + sum_j (prod_b ||u^b_j||^2) v_j' Y_j v_j,
         Y_j = alpha L + beta L^s for the first q columns, alpha L^p for the others,

@@ -42,6 +42,14 @@ class MarginalFisher(BaseEstimator):
     -----
     Distances are taken between the samples as given. The papers do not say whether they mean pixels or PCA
     coefficients: for the latter pass `graph=marginal_fisher_graphs(PCA(...).fit_transform(X), y)`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from nnfactor import NGE, MarginalFisher
+    >>> X, y = np.random.default_rng(0).random((12, 5)), np.repeat([0, 1], 6)
+    >>> NGE(n_components=3, graph=MarginalFisher(n_neighbors=1, n_pairs=4), random_state=0).fit(X, y).graph_[1]
+    Links(12 nodes, 4 links)
     """
 
     def __init__(self, n_neighbors: int | None = None, n_pairs: int = 20) -> None:

@@ -17,7 +17,7 @@ class NMF(Online):
     """Nonnegative matrix factorization: `X (n x m) ~ V U'` with V (n x k) and U (m x k) nonnegative.
 
     Minimises `||X - V U'||^2` (Lee and Seung 2001), the generalised Kullback-Leibler divergence, or any beta-divergence
-    (Fevotte and Idier 2011). equations.md section 1; the objective carries no 1/2.
+    (Fevotte and Idier 2011); the objective carries no 1/2.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ from .nmf import NMF
 class NTF(NMF):
     """Nonnegative CP factorization `X ~ sum_j v_j o u^1_j o u^2_j o ...` of a tensor of any order, samples first.
 
-    As `NMF` (which it is for matrices) with one feature factor per further mode; equations.md section 1. A sweep costs
+    As `NMF` (which it is for matrices) with one feature factor per further mode. A sweep costs
     two products with the data at any order; the tensor is never unfolded.
 
     `X` may be sparse: a matrix as for `NMF` (or flattened samples with `sample_shape`), and from order 3 on a torch

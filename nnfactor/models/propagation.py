@@ -1,7 +1,7 @@
 """Classifiers that spread a few labels over a neighbour graph, and what all semi-supervised classifiers share.
 
 Harmonic functions (Zhu, Ghahramani and Lafferty 2003; GFHF in paper 003, HGF in paper 000) and learning with local and
-global consistency (Zhou, Bousquet, Lal, Weston and Schoelkopf 2004; CONS). Formulas: equations.md section 5.
+global consistency (Zhou, Bousquet, Lal, Weston and Schoelkopf 2004; CONS).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Propagation(SemiSupervised):
         """Distribution over `classes_` (n_samples, n_classes), the class scores divided by their sum.
 
         The scores are sum_i w(x, x_i) F_i / sum_i w(x, x_i) over the training samples that `out_of_sample` names, w
-        the Gaussian of width `sigma_` (equations.md section 5), computed so that far samples do not underflow.
+        the Gaussian of width `sigma_`, computed so that far samples do not underflow.
         """
         scores, source = self._new(X)
         return source.give(_shares(scores).to(source.data.dtype))
@@ -77,7 +77,7 @@ class _Propagation(SemiSupervised):
 
 
 class HarmonicFunction(_Propagation):
-    """Harmonic functions on a graph: F_u = (D_uu - W_uu)^-1 W_ul Y_l (Zhu et al. 2003; GFHF, HGF; equations.md 5).
+    """Harmonic functions on a graph: F_u = (D_uu - W_uu)^-1 W_ul Y_l (Zhu et al. 2003; GFHF, HGF).
 
     Labelled samples keep their labels; every other is the weighted mean of its neighbours.
 
@@ -95,7 +95,7 @@ class HarmonicFunction(_Propagation):
         In the units of X. None: the median length of the links, which follows the scale of the data. One per feature:
         exp(-sum_k (x_k - y_k)^2 / sigma_k^2), neighbours found in that metric.
     out_of_sample : "all" or "neighbors"
-        A new sample takes sum_i w(x, x_i) F_i / sum_i w(x, x_i) over all training samples (equations.md), or over its
+        A new sample takes sum_i w(x, x_i) F_i / sum_i w(x, x_i) over all training samples, or over its
         `n_neighbors` nearest, as the graph would link it. With the median width far samples outweigh near ones by
         number: on 2000 faces of 38 people "neighbors" is right in 44 % where "all" is in 25 %.
     device, dtype
@@ -109,7 +109,7 @@ class HarmonicFunction(_Propagation):
     label_distributions_ : (n_samples, C)
         Rows sum to 1; zeros where no label reaches. With `class_mass` scaled, then normalised.
     scores_ : (n_samples, C)
-        F of equations.md: one-hot for labelled samples.
+        F, one-hot for labelled samples; before the mass normalisation they sum to 1 where a label reaches.
     sigma_, graph_, n_features_in_, feature_names_in_, fit_info_
 
     Notes
@@ -120,6 +120,7 @@ class HarmonicFunction(_Propagation):
 
     Examples
     --------
+    >>> from nnfactor import HarmonicFunction
     >>> X = [[0.0], [1.0], [2.0], [8.0], [9.0]]
     >>> model = HarmonicFunction(n_neighbors=1).fit(X, ["a", None, None, "b", None])
     >>> model.transduction_.tolist(), model.predict([[7.0]]).tolist()
@@ -172,7 +173,7 @@ class HarmonicFunction(_Propagation):
 
 
 class LocalGlobalConsistency(_Propagation):
-    """Local and global consistency: F = (I - alpha D^-1/2 W D^-1/2)^-1 Y (Zhou et al. 2004; CONS; equations.md 5).
+    """Local and global consistency: F = (I - alpha D^-1/2 W D^-1/2)^-1 Y (Zhou et al. 2004; CONS).
 
     Parameters
     ----------
@@ -192,6 +193,7 @@ class LocalGlobalConsistency(_Propagation):
 
     Examples
     --------
+    >>> from nnfactor import LocalGlobalConsistency
     >>> X = [[0.0], [1.0], [2.0], [8.0], [9.0]]
     >>> LocalGlobalConsistency(n_neighbors=1).fit(X, [0, -1, -1, 1, -1]).transduction_.tolist()
     [0, 0, 0, 1, 1]

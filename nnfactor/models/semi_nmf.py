@@ -22,7 +22,7 @@ from .reading import Source
 class SemiNMF(Factorization):
     """Semi-nonnegative matrix factorization: `X (n x m) ~ V U'`, V (n x k) nonnegative, X and U (m x k) of any sign.
 
-    Minimises `||X - V U'||^2` (Ding, Li and Jordan 2010; paper 001, Eqs. 3-6; equations.md section 1): in turn
+    Minimises `||X - V U'||^2` (Ding, Li and Jordan 2010; paper 001, Eqs. 3-6): in turn
     `U = X'V (V'V)^+`, exactly, and V >= 0 by one of the rules below. The objective never rises. A soft k-means: rows of
     V are memberships, columns of U centres.
 
@@ -36,8 +36,8 @@ class SemiNMF(Factorization):
         `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`: entries that belong at 0 only creep there, those of a zero
         sample for hundreds of iterations (the ratio tends to 1 where (U'U)- is not small), and zeros are absorbing.
     exponent : float in (0, 1]
-        Of the ratio in the multiplicative rule. 0.5, the printed square root; every exponent up to 1 is monotone
-        (equations.md section 0), and 1 takes longer steps. The other solvers have none.
+        Of the ratio in the multiplicative rule. 0.5, the printed square root; every exponent up to 1 is monotone,
+        and 1 takes longer steps. The other solvers have none.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random. Arrays are copied and
         used as given; V >= 0 (the multiplicative rule keeps its zeros), U of any sign. U is solved first, so that only
@@ -87,7 +87,7 @@ class SemiNMF(Factorization):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.semi_nmf import SemiNMF
+    >>> from nnfactor import SemiNMF
     >>> X = np.outer([1., 2., 3.], [4., -1., 0., -6.])
     >>> model = SemiNMF(n_components=1, random_state=0).fit(X)
     >>> float(round(model.reconstruction_err_, 6)), bool((model.embedding_ >= 0).all())

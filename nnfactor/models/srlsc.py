@@ -1,7 +1,7 @@
 """Classifiers with sparse codes or a Laplacian as regulariser (paper 003), and sparse-representation classification.
 
 Fan, Gu, Qiao and Zhang (2011), "Sparse regularization for semi-supervised classification"; LapRLSC: Belkin, Niyogi and
-Sindhwani (2006); SRC: Wright, Yang, Ganesh, Sastry and Ma (2009). Formulas: equations.md section 5.
+Sindhwani (2006); SRC: Wright, Yang, Ganesh, Sastry and Ma (2009).
 """
 
 from __future__ import annotations
@@ -133,6 +133,8 @@ class SRLSC(_KernelLeastSquares):
     Examples
     --------
     >>> import numpy as np
+    >>> from nnfactor import SRLSC
+    >>> import numpy as np
     >>> X = np.array([[1, 0, 0], [0.9, 0.1, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 0.9], [0, 0, 0.8]])
     >>> model = SRLSC().fit(X, [0, -1, -1, 1, -1, -1])
     >>> model.transduction_.tolist()
@@ -185,7 +187,7 @@ class LapRLSC(_KernelLeastSquares):
     """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
 
     L is the Laplacian of the neighbour graph, all links of weight 1 (the rival of paper 003; its Eq. 2 is 2 f'Lf, here
-    L and CI stand as printed; equations.md section 5).
+    L and CI stand as printed).
 
     Parameters
     ----------
@@ -204,6 +206,7 @@ class LapRLSC(_KernelLeastSquares):
 
     Examples
     --------
+    >>> from nnfactor import LapRLSC
     >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.1], [0.0, 1.0], [0.1, 0.9]]
     >>> model = LapRLSC(n_neighbors=1).fit(X, ["a", None, None, "b", None])
     >>> model.transduction_.tolist(), model.predict([[0.2, 0.7]]).tolist()
@@ -240,7 +243,7 @@ class SRC(SemiSupervised):
     """Sparse-representation classification: the class that explains most of a sample's code (Wright et al. 2009).
 
     x is coded over the labelled samples, min ||a||_1 + ||e||_1 subject to x = D'a + e, all of unit length, and goes to
-    the class with the smallest ||x - e - D_c'a_c|| (equations.md section 5). Unlabelled samples teach nothing.
+    the class with the smallest ||x - e - D_c'a_c||. Unlabelled samples teach nothing.
 
     Parameters
     ----------
@@ -268,6 +271,7 @@ class SRC(SemiSupervised):
 
     Examples
     --------
+    >>> from nnfactor import SRC
     >>> X = [[1.0, 0.0, 0.1], [0.0, 1.0, 0.1], [0.9, 0.1, 0.1]]
     >>> SRC().fit(X, [5, 7, -1]).transduction_.tolist()
     [5, 7, 5]

@@ -1,7 +1,7 @@
 """Semi-supervised unified latent factors of several views (paper 001).
 
-Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning with multi-view data"; equations.md
-section 4, which corrects the printed rule of V.
+Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning with multi-view data". Its printed
+rule of V lacks a term, which is added here (`v_rule`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from .view_sources import (
 class SULF(ClassifierMixin, Factorization):
     """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
 
-    Minimises (paper 001, Eq. 11; equations.md section 4), with weights pi on the simplex and Y one-hot labels,
+    Minimises (paper 001, Eq. 11), with weights pi on the simplex and Y one-hot labels,
 
         sum_p pi_p ||X^p - V U^p'||^2 + lam ||pi||^2 + beta ||V_l W - Y||^2 + gamma sum_j sqrt(||w_j||^2 + eps)
 
@@ -126,7 +126,7 @@ class SULF(ClassifierMixin, Factorization):
     Examples
     --------
     >>> import numpy as np
-    >>> from nnfactor.models.sulf import SULF
+    >>> from nnfactor import SULF
     >>> rng = np.random.default_rng(0)
     >>> truth = np.arange(30) % 2
     >>> V = np.eye(2)[truth] + 0.1 * rng.random((30, 2))
