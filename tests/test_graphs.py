@@ -12,8 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnfactor import graphs
-from nnfactor.core import Links
+from nnfactor.core import Links, neighbors
 from nnfactor.graphs import adjacency_graph, cube, grid_graph, knn_graph, marginal_fisher_graphs, pixels
 
 cases = settings(max_examples=80, deadline=None, derandomize=True)
@@ -74,7 +73,7 @@ def test_chunks_change_nothing(budget, monkeypatch):
     X, y = rng.integers(0, 3, (40, 4)).astype(float), rng.integers(-1, 3, 40)
     inputs = (X, torch.from_numpy(X), sp.csr_array(X))
     whole = [(knn_graph(Z, 4), *marginal_fisher_graphs(Z, y, 2, 9)) for Z in inputs]
-    monkeypatch.setattr(graphs, "BUDGET", budget)
+    monkeypatch.setattr(neighbors, "BUDGET", budget)
     for Z, expected in zip(inputs, whole):
         for a, b in zip((knn_graph(Z, 4), *marginal_fisher_graphs(Z, y, 2, 9)), expected):
             np.testing.assert_array_equal(a.toarray(), b.toarray())
@@ -82,7 +81,7 @@ def test_chunks_change_nothing(budget, monkeypatch):
 
 @pytest.mark.parametrize("budget", [1, 100, 10_000])
 def test_pairs_in_chunks_without_ties(budget, monkeypatch):
-    monkeypatch.setattr(graphs, "BUDGET", budget)
+    monkeypatch.setattr(neighbors, "BUDGET", budget)
     for seed in range(5):
         X, y = np.random.default_rng(seed).normal(size=(30, 3)), labels(seed, 30)
         between = marginal_fisher_graphs(X, y, 1, 12)[1].toarray()
@@ -91,14 +90,14 @@ def test_pairs_in_chunks_without_ties(budget, monkeypatch):
 
 def test_centring_keeps_candidates_few(monkeypatch):
     """Without it the answer is right too, but the bound on rounding would admit every pair."""
-    pairs, squared = 0, graphs._Points.squared
+    pairs, squared = 0, neighbors.Points.squared
 
     def counted(points, i, j):
         nonlocal pairs
         pairs += len(i)
         return squared(points, i, j)
 
-    monkeypatch.setattr(graphs._Points, "squared", counted)
+    monkeypatch.setattr(neighbors.Points, "squared", counted)
     X = np.random.default_rng(0).normal(size=(300, 5)) + 1e9
     np.testing.assert_array_equal(knn_graph(X, 4).toarray(), reference.knn_graph(X, 4))
     assert 1200 <= pairs <= 1210
@@ -223,7 +222,7 @@ def test_components_and_isolated_nodes_are_finite():
 
 
 def test_large_data_within_the_budget(monkeypatch):
-    largest, upper = 0, graphs._Points.upper
+    largest, upper = 0, neighbors.Points.upper
 
     def watched(points, rows):
         nonlocal largest
@@ -231,12 +230,12 @@ def test_large_data_within_the_budget(monkeypatch):
         largest = max(largest, bound.numel())
         return bound
 
-    monkeypatch.setattr(graphs._Points, "upper", watched)
+    monkeypatch.setattr(neighbors.Points, "upper", watched)
     X = np.random.default_rng(0).normal(size=(20_000, 10)).astype(np.float32)
     start = time.perf_counter()
     S = knn_graph(X, 5)
     assert time.perf_counter() - start < 60  # seconds; about 2 on one core
-    assert largest <= graphs.BUDGET
+    assert largest <= neighbors.BUDGET
     assert S.adjacency.sum(1).min() >= 5
     some = slice(0, 20_000, 2000)
     D = ((X[some, None].astype(float) - X) ** 2).sum(-1)
@@ -248,7 +247,7 @@ def test_large_data_within_the_budget(monkeypatch):
 @pytest.mark.parametrize("X", [np.zeros((400, 3)), np.arange(1200).reshape(400, 3) % 2])
 def test_ties_stay_within_the_budget(X, monkeypatch):
     """All-equal distances make every pair a candidate: a chunk at a time all the same."""
-    monkeypatch.setattr(graphs, "BUDGET", 4000)
+    monkeypatch.setattr(neighbors, "BUDGET", 4000)
     tracemalloc.start()
     knn_graph(X, 3)
     marginal_fisher_graphs(X, np.arange(400) % 2, 3, 5)
