@@ -100,7 +100,8 @@ def run(options: argparse.Namespace, path: Path) -> int:
     """Load, run, write."""
     from .report import need_extra, write
 
-    config = configs.load(path, _overrides(options), [v for v in configs.VARIANTS if getattr(options, v)])
+    variants = [v for v in configs.VARIANTS if getattr(options, v)]
+    config = configs.load(path, _overrides(options), variants)
     need_extra()
     from nnfactor.core.solve import without_denormals  # brings torch, which a bad configuration need not wait for
 
@@ -114,7 +115,7 @@ def run(options: argparse.Namespace, path: Path) -> int:
         options.jobs,
         options.restart,
     )
-    machine = _prepare(context)
+    machine = {**_prepare(context), "variants": variants}
     start = time.perf_counter()
     with without_denormals():
         report = kind(config.header.experiment).run(config.parameters, context)

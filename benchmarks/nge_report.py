@@ -42,7 +42,7 @@ def _checks(bars: Sequence[Check]) -> Section:
     text = (
         f"{met} of {len(bars)} bars met, {sum(c.verdict == 'not met' for c in bars)} not met; ratios within this run."
     )
-    return Section("Checks", [text], [Table("Bars and what was measured", head, rows)])
+    return Section("Checks", [text] if bars else [], [Table("Bars and what was measured", head, rows)])
 
 
 def _paper(outcomes: Sequence[Outcome]) -> Section:

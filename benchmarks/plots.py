@@ -47,7 +47,8 @@ def _draw(ax: Any, panel: Panel, looks: dict[str, dict[str, str]]) -> None:
         ax.plot(line.x, line.y, label=line.label, linewidth=1.4, **looks[line.label])
     if panel.rule:
         ax.axhline(panel.rule[0], color="#999999", linewidth=0.8)
-        ax.annotate(panel.rule[1], (1, panel.rule[0]), xycoords=("axes fraction", "data"), ha="right", va="bottom")
+        at = (0.01, panel.rule[0])  # on the left, where curves that fall are still above it
+        ax.annotate(panel.rule[1], at, xycoords=("axes fraction", "data"), ha="left", va="bottom")
     ax.set_xscale("log" if panel.log_x else "linear")
     ax.set_yscale("log" if panel.log_y else "linear")
     ax.set_xlabel(panel.x)

@@ -11,7 +11,7 @@ from typing import Any
 
 from .config import Config, to_toml
 from .errors import BenchmarkError
-from .results import Figure, Picture, Report, Row, Score, Table
+from .results import Figure, Picture, Report, Row, Score, Section, Table
 
 TEMPLATE = Path(__file__).with_name("report.html.jinja")
 EXTRA = ("jinja2", "matplotlib")
@@ -57,9 +57,28 @@ def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
     env.tests["table"] = lambda part: isinstance(part, Table)
     env.tests["figure"] = lambda part: isinstance(part, Figure)
     env.tests["picture"] = lambda part: isinstance(part, Picture)
-    env.tests["numeric"] = lambda value: isinstance(value, (int, float, Score)) or value is None
+    env.filters["columns"] = columns
+    env.tests["worth_showing"] = worth_showing
+    env.tests["numeric"] = numeric
     template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    machine = {"variants": [], **machine}
     return template.render(config=config, report=report, machine=machine, toml=to_toml(config.tables()))
+
+
+def worth_showing(section: Section) -> bool:
+    """Whether there is more than a heading: text, a figure, or a table with rows."""
+    return bool(section.text) or any(not isinstance(part, Table) or part.rows for part in section.parts)
+
+
+def numeric(value: Any) -> bool:
+    """Whether a cell is set to the right: numbers and what stands for a missing one."""
+    return isinstance(value, int | float | Score) or value is None
+
+
+def columns(table: Table) -> list[tuple[str, bool]]:
+    """The heads of a table, and whether only numbers stand below them."""
+    below = zip(*table.rows, strict=True)
+    return [(name, all(map(numeric, values))) for name, values in zip(table.head, below, strict=True)]
 
 
 def cell(value: Any) -> str:

@@ -74,6 +74,19 @@ def score_sections(tables: Mapping[str, Scores]) -> list[Section]:
     ]
 
 
+UNITS = {  # what a metric is, where its name does not say it
+    "accuracy": "accuracy, % right",
+    "clusters": "clusters, % right",
+    "nmi": "normalised mutual information, %",
+    "out_of_sample": "accuracy on samples held out of training, % right",
+    "sparsity": "Hoyer sparsity, %",
+    "residual": "residual, % of the norm of the data",
+    "condition": "condition number of the bases",
+    "within": "weights that tie samples of one class, %",
+    "objective_percent": "objective, % of the lowest",
+    "growth": "growth, times as long",
+    "speedup": "speed-up, times as fast",
+}
 EXPLAINED = (
     "Mean and standard deviation over the splits and their runs. Chosen: at the parameters that cross-validation on "
     "the training data chose, split by split. Best over parameters: at the point with the best mean on the test data, "
@@ -94,7 +107,7 @@ def overview(scores: Scores) -> Table:
         rows.append(["average", "ours", *(_average(scores, "chosen", m, plain) for m in scores.methods)])
         if scores.paper:
             rows.append(["", "paper, of these", *(_average(scores, "paper", m, plain) for m in scores.methods)])
-    return Table(scores.metric, ["setting", "", *scores.methods], rows)
+    return Table(UNITS.get(scores.metric, scores.metric), ["setting", "", *scores.methods], rows)
 
 
 def chosen_line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
@@ -112,7 +125,7 @@ def details(scores: Scores) -> Table:
         point = r["best_point"].strip("{}").replace('"', "") or "-"
         difference = None if paper is None else chosen.mean - paper.mean
         rows.append([r["setting"], r["method"], chosen, best, paper, difference, point, r["count"]])
-    return Table(f"{scores.metric}, all", head, rows)
+    return Table(f"{UNITS.get(scores.metric, scores.metric)}: all", head, rows)
 
 
 def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
@@ -144,7 +157,9 @@ def _claim_sections(config: Config | None, tables: Mapping[str, Scores]) -> list
 def _prose_sections(config: Config | None, tables: Mapping[str, Scores], values: Mapping[str, Any]) -> list[Section]:
     if config is None or not config.header.findings.strip():
         return []
-    return [Section("What was found, and why", fill(config.header.findings, tables, values).split("\n\n"))]
+    text = fill(config.header.findings, tables, values).split("\n\n")
+    holes = "Written for a run on all data of the configuration; (not run) stands where this one has no such number."
+    return [Section("What was found, and why", [holes, *text] if any("(not run)" in line for line in text) else text)]
 
 
 def _skipped_sections(skipped: Mapping[str, str]) -> list[Section]:

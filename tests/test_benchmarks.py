@@ -25,6 +25,8 @@ from benchmarks.nge import LABELS, Parameters
 from benchmarks.nge_checks import checks
 from benchmarks.nge_numbers import first_below
 from benchmarks.problems import PROBLEMS, half_of_each_class, load
+from benchmarks.report import columns, worth_showing
+from benchmarks.results import Score, Section, Table
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -140,17 +142,31 @@ def test_quick_run_end_to_end(tmp_path):
     page = (folder / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == 2
     assert "http" not in page.replace("http://www.w3.org", "")
+    assert "Run with --quick" in page
+    assert "paper's Table 1</h2>" not in page  # nothing of those shapes was run: no heading without content
     with (folder / "summary.csv").open() as file:
         assert len(list(csv.DictReader(file))) == sum(r["kind"] != "curve" for r in rows)
     machine = json.loads((folder / "machine.json").read_text())
     assert machine["threads"] == 1
     assert machine["versions"]["torch"]
     assert configs.load(folder / "config.toml").parameters.iterations == 15
-
-    # The clock
     page = findings.write(tmp_path, tmp_path / "F.md").read_text()
     assert "## nge_speed" in page
     assert "when the iteration number is small" in page
+
+
+def test_heads_stand_over_their_numbers():
+    table = Table("", ["name", "n", "spread", "score"], [["a", 1, "1 to 2", Score(2.0)], ["b", None, "-", None]])
+    assert columns(table) == [("name", False), ("n", True), ("spread", False), ("score", True)]
+    assert [worth_showing(Section("", text, parts)) for text, parts in (((), ()), (("x",), ()), ((), (table,)))] == [
+        False,
+        True,
+        True,
+    ]
+    assert not worth_showing(Section("", (), [Table("", ["name"], [])]))
+
+
+# The clock
 
 
 def test_the_first_call_is_discarded_and_lanes_take_turns():
