@@ -23,6 +23,7 @@ from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
 from ..core.solve import Method, exact
 from ..core.terms import BetaFit
+from .checks import one_of, whole
 from .reading import PickledOnCPU, Source, ran_with, read
 from .together import fit_together
 from .undo import all_or_nothing
@@ -198,11 +199,8 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:
-        whole = {"n_components": 1, "n_init": 1, "max_iter": 1}
-        for name, least in whole.items():
-            value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or isinstance(value, bool) or int(value) < least:
-                raise ValueError(f"{name} must be a whole number >= {least}, got {value!r}")
+        for name in ("n_components", "n_init", "max_iter"):
+            whole(name, getattr(self, name))
         if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
         if hasattr(self, "transform_method"):
@@ -310,13 +308,6 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 def factor_names(data: Data) -> tuple[str, ...]:
     """`("V", "U1", ...)`: one name per mode, samples first."""
     return ("V", *(f"U{b}" for b in range(1, data.order)))
-
-
-def one_of(name: str, value: Any, known: Sequence[Any], also: str = "") -> None:
-    """Refuse a value that is not among the known ones, and list them."""
-    if not any(value is k or (isinstance(value, type(k)) and value == k) for k in known):
-        listed = ", ".join(repr(k) for k in known) + (f" or {also}" if also else "")
-        raise ValueError(f"{name}={value!r} is not known; use {listed}")
 
 
 def beta_of(loss: Any) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,8 @@ from ..core.rules import composed, hals, m_matrix, multiplicative
 from ..core.terms import Factors
 from ..core.ties import TiedFit, Ties, tied_groups
 from ..graphs import knn_graph
-from .base import Factorization, Model, _to, one_of
+from .base import Factorization, Model, _to
+from .checks import nonnegative, one_of
 from .nmf import rule_key, unsupervised_rule
 from .reading import Source, encode_labels
 from .together import weight_of
@@ -245,8 +245,7 @@ class GraphNMF(Factorization):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not isinstance(self.lam, numbers.Real) or isinstance(self.lam, bool) or not 0 <= self.lam < np.inf:
-            raise ValueError(f"lam must be a finite number >= 0, got {self.lam!r}")
+        nonnegative("lam", self.lam)
         if isinstance(self.graph, str) or self.graph is None:
             one_of("graph", self.graph, ("knn",), "an adjacency (n_samples, n_samples)")
         one_of("scale_free", self.scale_free, (True, False))

@@ -8,10 +8,8 @@ of large sums: they stay positive semidefinite, and exact when classes are far a
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +21,7 @@ from torch import Tensor
 
 from ..core.data import Dense
 from ..core.sparse import CSR, from_torch_sparse
+from .checks import nonnegative, whole
 from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
 from .undo import all_or_nothing
 
@@ -320,18 +319,6 @@ def steady_signs(W: Tensor) -> Tensor:
     size = W.abs()
     first = (size >= size.amax(0) * (1 - 1e-6)).to(torch.uint8).argmax(0, keepdim=True)
     return torch.where(W.gather(0, first) < 0, -W, W)
-
-
-def whole(name: str, value: Any, least: int = 1, also: str = "") -> None:
-    """Refuse what is not an integer >= least."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be {also}a whole number >= {least}, got {value!r}")
-
-
-def nonnegative(name: str, value: Any) -> None:
-    """Refuse what is not a finite number >= 0."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) < inf:
-        raise ValueError(f"{name} must be a finite number >= 0, got {value!r}")
 
 
 def _project(X: Tensor | sp.csr_array, W: Tensor, mean: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import gram
 from ..core.polynomial import PolynomialFit, PrintedPolynomialFit
 from ..kernels import check_kernel, fix_kernel, root
-from .base import Factorization, Model, _to, one_of
+from .base import Factorization, Model, _to
+from .checks import one_of
 from .nmf import rule_key, unsupervised_rule
 from .reading import Source, read
 

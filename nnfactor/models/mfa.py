@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ..core import Links, as_links
 from ..graphs import knn_graph, marginal_fisher_graphs
-from .base import one_of
-from .dpca import DenseRows, Projection, Space, SparseRows, nonnegative, samples, steady_signs, whole
+from .checks import nonnegative, one_of, whole
+from .dpca import DenseRows, Projection, Space, SparseRows, samples, steady_signs
 from .reading import encode_labels, read
 from .undo import all_or_nothing
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ..kernels import check_kernel, fix_kernel
-from .dpca import nonnegative, whole
+from .checks import nonnegative, whole
 from .reading import PickledOnCPU, Source, ran_with
 from .ridge import Ridge, float64, times
 from .semisupervised import margins

@@ -9,10 +9,9 @@ import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..core import Links
 from ..graphs import adjacency_graph, knn_graph
+from .checks import nonnegative, whole
 from .nge import NGE, MarginalFisher
 from .reading import Source
 
@@ -142,7 +141,6 @@ converged_, history_, restarts_, sample_shape_, fit_info_
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not isinstance(self.beta, numbers.Real) or not 0 <= self.beta < np.inf:
-            raise ValueError(f"beta must be a finite number >= 0, got {self.beta!r}")
-        if isinstance(self.neighbors, numbers.Integral) and (isinstance(self.neighbors, bool) or self.neighbors < 1):
-            raise ValueError(f"neighbors must be a whole number >= 1 or an adjacency, got {self.neighbors!r}")
+        nonnegative("beta", self.beta)
+        if isinstance(self.neighbors, numbers.Integral | str) or self.neighbors is None:
+            whole("neighbors", self.neighbors, also="an adjacency or ")

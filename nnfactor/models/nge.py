@@ -18,7 +18,8 @@ from torch import Tensor
 from ..core import Fit, Graph, Links, Rule, Term, as_links, composed, hals, m_matrix, multiplicative, projected
 from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
-from .base import Model, factor_names, one_of
+from .base import Model, factor_names
+from .checks import nonnegative, one_of, whole
 from .online import Online
 from .reading import Source, encode_labels
 from .together import values_of, weight_of
@@ -281,8 +282,7 @@ keep_embeddings
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        if not isinstance(self.alpha, numbers.Real) or not 0 <= self.alpha < np.inf:
-            raise ValueError(f"alpha must be a finite number >= 0, got {self.alpha!r}")
+        nonnegative("alpha", self.alpha)
         known = isinstance(self.graph, MarginalFisher) or (
             isinstance(self.graph, str) and self.graph == "marginal_fisher"
         )
@@ -301,9 +301,8 @@ keep_embeddings
                 f"basis_rule='paper' is the printed multiplicative rule; solver={self.solver!r} has other bases. "
                 "Use solver='multiplicative' or 'm_matrix'"
             )
-        whole = isinstance(self.inner_iter, numbers.Integral) and not isinstance(self.inner_iter, bool)
-        if self.inner_iter != "auto" and not (whole and self.inner_iter >= 1):
-            raise ValueError(f"inner_iter must be 'auto' or a whole number >= 1, got {self.inner_iter!r}")
+        if self.inner_iter != "auto":
+            whole("inner_iter", self.inner_iter, also="'auto' or ")
         if self.inner_tol is not None and not (isinstance(self.inner_tol, numbers.Real) and self.inner_tol > 0):
             raise ValueError(f"inner_tol must be None or a number > 0, got {self.inner_tol!r}")
 

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from ..core import Rule, accelerated, extrapolated, hals, multiplicative, projected, step
 from ..core.solve import Method
-from .base import Model, beta_of, factor_names, fit_term, one_of
+from .base import Model, beta_of, factor_names, fit_term
+from .checks import one_of
 from .online import Online
 from .reading import Source
 

@@ -18,7 +18,8 @@ from ..core.online import Epochs, Moments, Ratios, batches_of, coefficients, ene
 from ..core.ops import component_major, gram, khatri_rao
 from ..core.solve import exact
 from ..core.terms import Fit, Graph, objective
-from .base import Factorization, Model, beta_of, factor_names, given_array, one_of
+from .base import Factorization, Model, beta_of, factor_names, given_array
+from .checks import nonnegative, one_of, whole
 from .reading import Source
 from .undo import unless_it_fails
 
@@ -234,12 +235,9 @@ class Online(Factorization):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        size, forgetting = getattr(self, "batch_size", None), getattr(self, "forgetting", 0.0)
-        whole = isinstance(size, numbers.Integral) and not isinstance(size, bool) and int(size) >= 1
-        if size is not None and not whole:
-            raise ValueError(f"batch_size must be None (all samples at once) or a whole number >= 1, got {size!r}")
-        if not isinstance(forgetting, numbers.Real) or not 0 <= float(forgetting) < np.inf:
-            raise ValueError(f"forgetting must be a finite number >= 0 (0: nothing is forgotten), got {forgetting!r}")
+        if getattr(self, "batch_size", None) is not None:
+            whole("batch_size", self.batch_size, also="None (all samples at once) or ")
+        nonnegative("forgetting", getattr(self, "forgetting", 0.0), note=" (0: nothing is forgotten)")
 
     def _check_model(self, data: Data) -> None:
         complaint = _unsupported(self.get_params(deep=False), data.order)

@@ -16,7 +16,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from ..core import Links
-from .base import one_of
+from .checks import one_of
 from .reading import Source
 from .semisupervised import Points, SemiSupervised, as_float64, distances, graph_of, points_of
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from abc import abstractmethod
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from torch import Tensor
 from ..core import Dense, Links, as_links
 from ..core.sparse import from_torch_sparse
 from ..graphs import knn_graph
-from .base import one_of
+from .checks import nonnegative, one_of, positive, whole
 from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
 from .undo import all_or_nothing
 from .view_sources import named
@@ -202,13 +201,11 @@ def _check_parameter(name: str, value: Any) -> None:
             return
         raise ValueError(f"sigma must be > 0 and finite for every feature, got {value!r}")
     if name in ("n_neighbors", "max_rounds"):
-        sound, need = (
-            isinstance(value, Integral) and int(value) >= int(name == "n_neighbors"),
-            "a whole number >= 1 (max_rounds: 0)",
-        )
+        whole(name, value, least=int(name == "n_neighbors"))
+    elif name == "alpha":
+        if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= float(value) < 1:
+            raise ValueError(f"alpha must be in [0, 1), got {value!r}")
+    elif name == "CI":
+        nonnegative(name, value)
     else:
-        low = {"CI": lambda v: v >= 0, "alpha": lambda v: 0 <= v < 1}.get(name, lambda v: v > 0)
-        sound = isinstance(value, Real) and math.isfinite(value) and low(value)
-        need = {"CI": "a finite number >= 0", "alpha": "in [0, 1)"}.get(name, "a finite number > 0")
-    if not sound or isinstance(value, bool):
-        raise ValueError(f"{name} must be {need}, got {value!r}")
+        positive(name, value)

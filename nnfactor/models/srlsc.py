@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..core.atoms import CHUNK, Atoms, SparseAtoms, unit_rows
 from ..core.l1 import Codes, l1_code, l1_codes
-from .base import one_of
+from .checks import one_of
 from .reading import Source
 from .semisupervised import (
     Points,

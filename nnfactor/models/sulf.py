@@ -6,8 +6,6 @@ rule of V lacks a term, which is added here (`v_rule`).
 
 from __future__ import annotations
 
-import math
-import numbers
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Self, cast
@@ -26,7 +24,8 @@ from ..core.ops import component_major, gram
 from ..core.solve import exact as exact_products
 from ..core.view_init import start
 from ..core.views import Labels, SemiFit, Views, exact, least_squares, simplex
-from .base import Factorization, Model, given_array, one_of
+from .base import Factorization, Model, given_array
+from .checks import nonnegative, one_of, positive
 from .reading import Source
 from .semi_nmf import check_exponent
 from .view_sources import (
@@ -381,11 +380,9 @@ class SULF(ClassifierMixin, Factorization):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("beta", "gamma", "lam", "eps"):
-            value = getattr(self, name)
-            real = isinstance(value, numbers.Real) and not isinstance(value, bool)
-            if not real or not 0 <= value < math.inf or (name == "eps" and value == 0):
-                raise ValueError(f"{name} must be a finite number {'>' if name == 'eps' else '>='} 0, got {value!r}")
+        for name in ("beta", "gamma", "lam"):
+            nonnegative(name, getattr(self, name))
+        positive("eps", self.eps)
         check_exponent(self.exponent)
         one_of("v_rule", self.v_rule, ("corrected", "printed"))
         one_of("signed", self.signed, ("refuse", "semi"))
