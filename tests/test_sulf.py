@@ -11,8 +11,8 @@ from sulf_reference import MILD, PAPER, K, fitted, loss, one_hot, problem, quiet
 
 from nnfactor.core import Fit, see
 from nnfactor.core.views import Labels, Views
+from nnfactor.models.labels import decided, labels_of
 from nnfactor.models.sulf import SULF
-from nnfactor.models.view_sources import decided, named
 
 
 class TestReference:
@@ -177,7 +177,7 @@ class TestLabels:
             same([model.coef_, model.embedding_], [expected.coef_, expected.embedding_], 1e-12)
             assert list(model.classes_) == list(classes)
             np.testing.assert_array_equal(model.transduction_, np.asarray(classes)[expected.transduction_])
-            assert set(model.predict(views)) <= {*classes, named(np.array([-1]), model.classes_)[0]}
+            assert set(model.predict(views)) <= {*classes, labels_of(np.array([-1]), model.classes_)[0]}
             np.testing.assert_array_equal(np.asarray(before), np.asarray(labels))
         assert (expected.transduction_[y >= 0] == y[y >= 0]).all()
         shares = expected.label_distributions_
@@ -211,10 +211,10 @@ class TestLabels:
         assert model.predict(views)[4] == -1 and not model.transform(views)[4].any()
         assert decided(np.array([[0.0, 0], [-1, -2], [0, 3]])).tolist() == [-1, 0, 1]
         codes = np.array([0, -1, 1])
-        assert named(codes, np.array(["ash", "elm"])).tolist() == ["ash", "-1", "elm"]
-        assert named(codes, np.array([3, 200], dtype=np.uint8)).tolist() == [3, -1, 200]
-        assert named(codes, np.array(["a", "b"], dtype=object)).tolist() == ["a", None, "b"]
-        assert named(codes, np.array([False, True])).tolist() == [False, None, True]
+        assert labels_of(codes, np.array(["ash", "elm"])).tolist() == ["ash", "-1", "elm"]
+        assert labels_of(codes, np.array([3, 200], dtype=np.uint8)).tolist() == [3, -1, 200]
+        assert labels_of(codes, np.array(["a", "b"], dtype=object)).tolist() == ["a", None, "b"]
+        assert labels_of(codes, np.array([False, True])).tolist() == [False, None, True]
 
     def test_labels_help(self):
         rng = np.random.default_rng(0)

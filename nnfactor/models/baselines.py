@@ -20,8 +20,9 @@ from ..core.ties import TiedFit, Ties, tied_groups
 from ..graphs import knn_graph
 from .base import Factorization, Model, _to
 from .checks import nonnegative, one_of
+from .labels import encode_labels
 from .nmf import rule_key, unsupervised_rule
-from .reading import Source, encode_labels
+from .reading import Source
 from .together import weight_of
 
 

@@ -22,7 +22,8 @@ from torch import Tensor
 from ..core.data import Dense
 from ..core.sparse import CSR, from_torch_sparse
 from .checks import nonnegative, whole
-from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
+from .labels import encode_labels
+from .reading import PickledOnCPU, Source, ran_with, read
 from .undo import all_or_nothing
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)

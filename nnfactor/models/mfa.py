@@ -21,7 +21,8 @@ from ..core import Links, as_links
 from ..graphs import knn_graph, marginal_fisher_graphs
 from .checks import nonnegative, one_of, whole
 from .dpca import DenseRows, Projection, Space, SparseRows, samples, steady_signs
-from .reading import encode_labels, read
+from .labels import encode_labels
+from .reading import read
 from .undo import all_or_nothing
 
 EPS = float(np.finfo(np.float64).eps)

@@ -18,11 +18,12 @@ from torch import Tensor
 
 from ..kernels import check_kernel, fix_kernel
 from .checks import nonnegative, whole
+from .labels import class_codes
 from .reading import PickledOnCPU, Source, ran_with
 from .ridge import Ridge, float64, times
 from .semisupervised import margins
 from .undo import all_or_nothing
-from .view_sources import class_codes, read_views
+from .view_sources import read_views
 
 
 class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
@@ -115,7 +116,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             raise ValueError("CoTraining requires y to be passed, but the target y is None")
         with all_or_nothing(self):
             sources = read_views(self, X, reset=True, signed=True)
-            codes, classes = class_codes(y, sources[0].data.shape[0])
+            codes, classes = class_codes(y, sources[0].data.shape[0], stacklevel=3)
             if not len(classes):
                 raise ValueError(f"y has no label: all {len(codes)} samples are unlabelled; CoTraining needs one")
             with torch.no_grad():

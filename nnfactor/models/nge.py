@@ -20,8 +20,9 @@ from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
 from .base import Model, factor_names
 from .checks import nonnegative, one_of, whole
+from .labels import encode_labels
 from .online import Online
-from .reading import Source, encode_labels
+from .reading import Source
 from .together import values_of, weight_of
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"

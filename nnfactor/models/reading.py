@@ -1,4 +1,4 @@
-"""What users hand in: arrays of any kind, devices, labels; and how results go back in the same kind."""
+"""What users hand in: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from torch import Tensor
 from ..core.data import Data, Dense, SparseTensor
 from ..core.intake import as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
 from ..core.sparse import coordinates
-
-UNLABELLED = (None, -1, "-1")  # and NaN
 
 
 class PickledOnCPU:
@@ -133,42 +131,6 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
     if name not in known:
         raise ValueError(f"dtype={dtype!r} is not supported; use 'auto', 'float32' or 'float64'")
     return known[name]
-
-
-def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
-
-    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects. A marker is never a
-    class.
-
-    >>> encode_labels([3, -1, 7], 3)
-    (array([ 0, -1,  1]), array([3, 7]))
-    >>> encode_labels(["ash", None, "-1"], 3)[0]
-    array([ 0, -1, -1])
-    """
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
-    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.shape != (n_samples,):
-        raise ValueError(f"y has shape {y.shape}, X has {n_samples} samples; one label per sample is needed")
-    if y.dtype.kind == "c":
-        raise ValueError("y is complex; labels are numbers, strings or objects")
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        raise ValueError(f"y contains infinity in {int(np.isinf(y).sum())} places; mark unlabelled samples with -1")
-    if y.dtype.kind in "fiub":
-        known = ~((y == -1) | np.isnan(y)) if y.dtype.kind != "b" else np.ones(len(y), dtype=bool)
-    else:
-        known = np.array([not _is_marker(v) for v in y], dtype=bool)
-    codes = np.full(n_samples, -1)
-    if y.dtype.kind == "O":
-        kinds = {type(v) for v in y[known]}
-        if len(kinds) > 1 and any(issubclass(k, str) for k in kinds):
-            raise ValueError(f"y mixes {sorted(k.__name__ for k in kinds)}; use labels of one type")
-    classes, codes[known] = np.unique(y[known], return_inverse=True)
-    return codes, classes
-
-
-def _is_marker(label: Any) -> bool:
-    return label is None or (isinstance(label, float) and np.isnan(label)) or label in (-1, "-1")
 
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:

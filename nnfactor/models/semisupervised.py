@@ -11,7 +11,6 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -19,9 +18,9 @@ from ..core import Dense, Links, as_links
 from ..core.sparse import from_torch_sparse
 from ..graphs import knn_graph
 from .checks import nonnegative, one_of, positive, whole
-from .reading import PickledOnCPU, Source, encode_labels, ran_with, read
+from .labels import class_codes, labels_of
+from .reading import PickledOnCPU, Source, ran_with, read
 from .undo import all_or_nothing
-from .view_sources import named
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
@@ -62,7 +61,10 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         with all_or_nothing(self):
             source = read(self, X, reset=True, signed=True)
-            codes, classes = _labels(self, y, source.data.shape[0])
+            codes, classes = class_codes(y, source.data.shape[0], stacklevel=3)
+            if not len(classes):
+                name = type(self).__name__
+                raise ValueError(f"y has no label: all {len(codes)} samples are unlabelled; {name} needs at least one")
             self.classes_ = classes
             known = torch.from_numpy(codes).to(source.data.device)
             Y = (known.unsqueeze(1) == torch.arange(len(classes), device=known.device)).double()
@@ -95,10 +97,10 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         """Labels from scores; one warning if some rows are zero."""
         lost = (scores == 0).all(1)
         codes = torch.where(lost, -1, scores.argmax(1)).cpu().numpy()
-        labels = named(codes, self.classes_)
+        labels = labels_of(codes, self.classes_)
         count = int((codes < 0).sum())
         if count:
-            marker = named(np.array([-1]), self.classes_).tolist()[0]
+            marker = labels_of(np.array([-1]), self.classes_).tolist()[0]
             warnings.warn(
                 f"{type(self).__name__}: no label reaches {count} of {len(codes)} samples; they are marked {marker!r}, "
                 "with zeros as their distribution. Label one sample of their part, or link more (n_neighbors, sigma)",
@@ -172,26 +174,6 @@ def as_float64(values: Any, device: torch.device) -> Tensor:
     """On a device; floating-point numbers in float64."""
     T = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
     return T.to(device, torch.float64 if T.is_floating_point() else T.dtype)
-
-
-def _labels(estimator: Any, y: Any, n: int) -> tuple[np.ndarray, np.ndarray]:
-    """`encode_labels`, with what only a classifier refuses: no label, fractions."""
-    name = type(estimator).__name__
-    if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected; use y.ravel()",
-            DataConversionWarning,
-            stacklevel=3,
-        )
-    codes, classes = encode_labels(y, n)
-    if not len(classes):
-        raise ValueError(f"y has no label: all {n} samples are marked as unlabelled. {name} needs at least one label")
-    if classes.dtype.kind == "f" and not (classes == np.floor(classes)).all():
-        raise ValueError(
-            f"Unknown label type: continuous. y holds fractions such as {classes[classes != np.floor(classes)][0]:g}; "
-            f"{name} is a classifier, labels must be whole numbers, strings or objects"
-        )
-    return codes, classes
 
 
 def _check_parameter(name: str, value: Any) -> None:

@@ -26,16 +26,14 @@ from ..core.view_init import start
 from ..core.views import Labels, SemiFit, Views, exact, least_squares, simplex
 from .base import Factorization, Model, given_array
 from .checks import nonnegative, one_of, positive
+from .labels import class_codes, decided, labels_of
 from .reading import Source
 from .semi_nmf import check_exponent
 from .view_sources import (
-    class_codes,
     class_scores,
-    decided,
     distributions,
     given_views,
     host,
-    named,
     read_views,
     shrunk,
     view_errors,
@@ -245,7 +243,7 @@ class SULF(ClassifierMixin, Factorization):
         if not hasattr(self, "coef_"):
             why = "beta=0 leaves the labels out" if len(self.classes_) else "it was fitted without any label"
             raise ValueError(f"SULF cannot predict: {why}. Fit with labels and beta > 0, or classify transform(X)")
-        return named(decided(host(self.transform(X)) @ host(self.coef_)), self.classes_)
+        return labels_of(decided(host(self.transform(X)) @ host(self.coef_)), self.classes_)
 
     def to_cp(self) -> Any:
         """As for `NMF`, with one view (else ValueError)."""
@@ -263,7 +261,7 @@ class SULF(ClassifierMixin, Factorization):
 
     def _fit(self, X: Any, y: Any) -> None:
         sources = read_views(self, X, reset=True, signed=self._signed)
-        codes, self.classes_ = class_codes(y, sources[0].data.shape[0])
+        codes, self.classes_ = class_codes(y, sources[0].data.shape[0], stacklevel=5)
         with exact_products(sources[0].data.device):
             model, unit = self._views_model(sources, codes)
             starts = self._view_starts(sources, model)
@@ -352,7 +350,7 @@ class SULF(ClassifierMixin, Factorization):
             self.coef_ = give(best["W"])
             scores = class_scores(best["V"], best["W"])
             self.label_distributions_ = give(distributions(scores, codes))
-            self.transduction_ = named(np.where(codes >= 0, codes, decided(host(scores))), self.classes_)
+            self.transduction_ = labels_of(np.where(codes >= 0, codes, decided(host(scores))), self.classes_)
         if self.n_init > 1:
             self.restarts_ = {
                 "loss": result.objective * unit,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.exceptions import DataConversionWarning
 from torch import Tensor
 
 from ..core import Block, Quad
@@ -19,7 +17,7 @@ from ..core.data import Data
 from ..core.ops import component_major
 from ..core.views import simplex
 from .base import given_array
-from .reading import Source, encode_labels, read
+from .reading import Source, read
 
 
 class View(BaseEstimator):
@@ -128,36 +126,6 @@ def view_errors(sources: list[Source], V: Tensor, bases: list[Tensor]) -> tuple[
     norms = [math.sqrt(float(s.data.sqnorm())) or 1.0 for s in sources]
     total = math.hypot(*(s.scale * e for s, e in zip(sources, errors, strict=True)))
     return total, np.array(errors) / np.array(norms)
-
-
-def class_codes(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Codes (-1: unlabelled) and classes; no classes without y."""
-    if y is None:
-        return np.full(n_samples, -1), np.array([])
-    if len(_shape(y)) == 2:
-        warnings.warn("A column-vector y was passed when a 1d array was expected", DataConversionWarning, stacklevel=5)
-    codes, classes = encode_labels(y, n_samples)
-    if classes.dtype.kind == "f" and (classes != np.round(classes)).any():
-        raise ValueError(f"Unknown label type: continuous. y holds {classes[classes % 1 != 0][0]}; label by class")
-    return codes, classes
-
-
-def named(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Classes from codes; code -1 becomes -1 among numbers, "-1" among strings and None among objects and booleans."""
-    if (codes >= 0).all():
-        return classes[codes]
-    if classes.dtype.kind in "SU":
-        labels: np.ndarray = np.append(classes.astype(str), "-1")
-    elif classes.dtype.kind in "Ob":
-        labels = np.append(classes.astype(object), [None])
-    else:
-        labels = np.append(classes.astype(np.result_type(classes.dtype, np.int8)), -1)
-    return labels[codes]
-
-
-def decided(scores: np.ndarray) -> np.ndarray:
-    """The code of the largest score of every row, the first of equals; -1 for a row of zeros."""
-    return np.where((scores != 0).any(1), scores.argmax(1), -1)
 
 
 def class_scores(V: Tensor, W: Tensor) -> Tensor:

@@ -1,0 +1,83 @@
+"""Labels as users hand them in, some samples unlabelled: codes and classes, and back."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from sklearn.exceptions import DataConversionWarning
+from torch import Tensor
+
+
+def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
+    """Integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
+
+    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects. A marker is never a
+    class.
+
+    >>> encode_labels([3, -1, 7], 3)
+    (array([ 0, -1,  1]), array([3, 7]))
+    >>> encode_labels(["ash", None, "-1"], 3)[0]
+    array([ 0, -1, -1])
+    """
+    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.shape != (n_samples,):
+        raise ValueError(f"y has shape {y.shape}, X has {n_samples} samples; one label per sample is needed")
+    if y.dtype.kind == "c":
+        raise ValueError("y is complex; labels are numbers, strings or objects")
+    if y.dtype.kind == "f" and np.isinf(y).any():
+        raise ValueError(f"y contains infinity in {int(np.isinf(y).sum())} places; mark unlabelled samples with -1")
+    if y.dtype.kind in "fiub":
+        known = ~((y == -1) | np.isnan(y)) if y.dtype.kind != "b" else np.ones(len(y), dtype=bool)
+    else:
+        known = np.array([not _is_marker(v) for v in y], dtype=bool)
+    codes = np.full(n_samples, -1)
+    if y.dtype.kind == "O":
+        kinds = {type(v) for v in y[known]}
+        if len(kinds) > 1 and any(issubclass(k, str) for k in kinds):
+            raise ValueError(f"y mixes {sorted(k.__name__ for k in kinds)}; use labels of one type")
+    classes, codes[known] = np.unique(y[known], return_inverse=True)
+    return codes, classes
+
+
+def class_codes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
+    """`encode_labels` for a classifier: a column is warned of, fractions are refused; no classes without y."""
+    if y is None:
+        return np.full(n_samples, -1), np.array([])
+    if len(shape := y.shape if hasattr(y, "shape") else np.asarray(y).shape) == 2 and shape[1] == 1:
+        warnings.warn(
+            "A column-vector y was passed when a 1d array was expected; use y.ravel()",
+            DataConversionWarning,
+            stacklevel=stacklevel,
+        )
+    codes, classes = encode_labels(y, n_samples)
+    if classes.dtype.kind == "f" and (broken := classes[classes != np.floor(classes)]).size:
+        raise ValueError(
+            f"Unknown label type: continuous. y holds fractions such as {broken[0]:g}; labels of classes must be whole "
+            "numbers, strings or objects"
+        )
+    return codes, classes
+
+
+def labels_of(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Classes from codes; code -1 becomes -1 among numbers, "-1" among strings and None among objects and booleans."""
+    if (codes >= 0).all():
+        return classes[codes]
+    if classes.dtype.kind in "SU":
+        labels: np.ndarray = np.append(classes.astype(str), "-1")
+    elif classes.dtype.kind in "Ob":
+        labels = np.append(classes.astype(object), [None])
+    else:
+        labels = np.append(classes.astype(np.result_type(classes.dtype, np.int8)), -1)
+    return labels[codes]
+
+
+def decided(scores: np.ndarray) -> np.ndarray:
+    """The code of the largest score of every row, the first of equals; -1 for a row of zeros."""
+    return np.where((scores != 0).any(1), scores.argmax(1), -1)
+
+
+def _is_marker(label: Any) -> bool:
+    return label is None or (isinstance(label, float) and np.isnan(label)) or label in (-1, "-1")
