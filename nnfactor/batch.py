@@ -108,7 +108,7 @@ def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
             )
         if type(estimator) is not kind:
             raise ValueError(
-                f"estimators[{i}] is a {type(estimator).__name__}, estimators[0] a {kind.__name__}; "
+                f"estimators[{i}] is of class {type(estimator).__name__}, estimators[0] of {kind.__name__}; "
                 "call batch_fit once for each class"
             )
     if len({id(e) for e in estimators}) < len(estimators):

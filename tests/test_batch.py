@@ -248,7 +248,7 @@ class TestErrors:
     def test_lists(self):
         with pytest.raises(ValueError, match="estimators is empty"):
             batch_fit([], X)
-        with pytest.raises(ValueError, match=r"estimators\[1\] is a NTF, estimators\[0\] a NMF"):
+        with pytest.raises(ValueError, match=r"estimators\[1\] is of class NTF, estimators\[0\] of NMF"):
             batch_fit([NMF(2), NTF(2)], X)
         with pytest.raises(ValueError, match=r"estimators\[0\] is 3"):
             batch_fit([3], X)

@@ -317,7 +317,9 @@ def beta_of(loss: Any) -> float:
         return named[loss]
     if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and np.isfinite(float(loss)):
         return float(loss)
-    raise ValueError(f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta")
+    raise ValueError(
+        f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta (0: Itakura-Saito)"
+    )
 
 
 def fit_term(data: Data, beta: float) -> Term:
@@ -346,7 +348,8 @@ def given_array(
     F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
     F = F.to(like.device, like.dtype)
     if tuple(F.shape) != shape:
-        raise ValueError(f"{name} has shape {tuple(F.shape)}, but must be {shape}{hint}")
+        turned = "; is it transposed?" if tuple(F.shape) == shape[::-1] else ""
+        raise ValueError(f"{name} has shape {tuple(F.shape)}, but must be {shape}{hint}{turned}")
     bad = int((~torch.isfinite(F) | (F < 0 if not free else False)).sum())
     if bad:
         kinds, wanted = ("NaN", "finite") if free else ("negative, NaN", "finite and >= 0")

@@ -175,7 +175,8 @@ def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
 
 def _wrong_order(shape: tuple[int, ...], tensors: bool) -> str:
     wanted = "at least 2 dimensions, samples first" if tensors else "2 dimensions (n_samples, n_features)"
-    return f"X has shape {tuple(shape)}; it must have {wanted}. Reshape your data, or use NTF for tensors"
+    advice = "" if tensors else ", or use NTF, NGE or N2S2L, which take tensors"
+    return f"X has shape {tuple(shape)}; it must have {wanted}. Reshape your data{advice}"
 
 
 def _count_features(estimator: Any, n: int, reset: bool) -> None:
