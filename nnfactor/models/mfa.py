@@ -224,8 +224,9 @@ class SMFA(MFA):
 
     Attributes
     ----------
-    neighbor_graph_ : Links
-    components_, eigenvalues_, mean_, n_components_, n_pca_, graph_, classes_, n_features_in_, fit_info_
+    neighbors_ : Links
+    components_, eigenvalues_, mean_, n_components_, n_pca_, graph_, classes_, n_features_in_, \
+feature_names_in_, fit_info_
         As for `MFA`; the mean is that of all samples.
 
     Notes
@@ -274,10 +275,10 @@ class SMFA(MFA):
 
     def _denominator(self, space: _Principal, X: Any, own: Links, keep: np.ndarray) -> Tensor:
         if isinstance(self.neighbors, numbers.Integral):
-            self.neighbor_graph_ = knn_graph(X, int(self.neighbors))
+            self.neighbors_ = knn_graph(X, int(self.neighbors))
         else:
-            self.neighbor_graph_ = _over(self.neighbors, "neighbors", X.shape[0])
-        return space.energy(own, keep) + float(self.beta) * space.energy(self.neighbor_graph_, keep)
+            self.neighbors_ = _over(self.neighbors, "neighbors", X.shape[0])
+        return space.energy(own, keep) + float(self.beta) * space.energy(self.neighbors_, keep)
 
     def _kept(self, codes: np.ndarray, graphs: Sequence[Links]) -> np.ndarray:
         return np.arange(len(codes))
