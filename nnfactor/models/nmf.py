@@ -25,8 +25,8 @@ class NMF(Online):
     n_components : int
         Rank k; may exceed both dimensions.
     loss : {"frobenius", "kullback-leibler"} or float
-        A number is the beta of a beta-divergence; 2 is "frobenius", 1 "kullback-leibler", 0 Itakura-Saito. beta <= 0 needs
-        data without zeros.
+        A number is the beta of a beta-divergence; 2 is "frobenius", 1 "kullback-leibler", 0 Itakura-Saito. beta <= 0
+        needs data without zeros.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
         "auto" extrapolates. Frobenius: HALS with restarts (Ang and Gillis 2019), 4 sweeps for one product with the
         data, 6 from 40 components on, 5 for tensors (of 1 to 7 sweeps, these or their neighbours took the least time
