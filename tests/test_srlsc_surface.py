@@ -1,6 +1,7 @@
 """The semi-supervised classifiers as users meet them: labels of every kind, tensors, graphs, scales, errors."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 import torch
@@ -33,10 +34,12 @@ def test_no_label_and_one_class_are_defined(Model):
     np.testing.assert_allclose(single.label_distributions_, 1)
 
 
-def test_booleans_have_their_marker():
+@pytest.mark.parametrize("kind", [object, "boolean", "datetime64[s]"])
+def test_neither_numbers_nor_strings_have_their_marker(kind):
+    y = pd.Series([1, 0, None], dtype="Int64").astype(kind)
     with pytest.warns(UserWarning, match="marked None"):
-        model = SRC().fit(np.vstack([np.eye(2), np.zeros((1, 2))]), np.array([True, False, None], dtype=object))
-    assert model.transduction_.tolist() == [True, False, None]
+        model = SRC().fit(np.vstack([np.eye(2), np.zeros((1, 2))]), y)
+    assert model.transduction_.tolist() == [*model.classes_[::-1].tolist(), None]
 
 
 # ------------------------------------------------------------------------------------------------------- the surface

@@ -9,12 +9,14 @@ import numpy as np
 from sklearn.exceptions import DataConversionWarning
 from torch import Tensor
 
+MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
+
 
 def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
 
-    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects. A marker is never a
-    class.
+    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects (NaN stands for all
+    that is missing: NaT, pandas.NA). A marker is never a class.
 
     >>> encode_labels([3, -1, 7], 3)
     (array([ 0, -1,  1]), array([3, 7]))
@@ -62,15 +64,15 @@ def class_codes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np
 
 
 def labels_of(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Classes from codes; code -1 becomes -1 among numbers, "-1" among strings and None among objects and booleans."""
+    """Classes from codes; code -1 becomes -1 among numbers, "-1" among strings and None among all else."""
     if (codes >= 0).all():
         return classes[codes]
     if classes.dtype.kind in "SU":
         labels: np.ndarray = np.append(classes.astype(str), "-1")
-    elif classes.dtype.kind in "Ob":
-        labels = np.append(classes.astype(object), [None])
-    else:
+    elif classes.dtype.kind in "fiu":
         labels = np.append(classes.astype(np.result_type(classes.dtype, np.int8)), -1)
+    else:
+        labels = np.append(classes.astype(object), [None])
     return labels[codes]
 
 
@@ -80,4 +82,8 @@ def decided(scores: np.ndarray) -> np.ndarray:
 
 
 def _is_marker(label: Any) -> bool:
-    return label is None or (isinstance(label, float) and np.isnan(label)) or label in (-1, "-1")
+    """Missing values are not equal to themselves: NaN of any width, NaT; pandas.NA does not even say."""
+    try:
+        return label is None or bool(label != label) or label in MARKERS
+    except TypeError:
+        return True
