@@ -379,6 +379,17 @@ def test_pnmf_transform_solves_in_feature_space(degree):
     close(pinv, features(new, degree) @ np.linalg.pinv(bases).T, 1e-7)
 
 
+@pytest.mark.parametrize("method", ["nnls", "pinv"])
+@pytest.mark.parametrize("degree", [1, 3, 9])
+def test_pnmf_transforms_samples_in_any_unit(degree, method):
+    model = PolynomialNMF(3, degree=degree, transform_method=method, random_state=0).fit(positive())
+    new = positive(5, seed=7)
+    for power in (-100, -20, 20, 100):  # squares of powers would leave the floating-point range, these do not
+        scale = 2.0 ** (power * 9 // degree)
+        close(model.transform(new * scale) / scale**degree, model.transform(new), 1e-8)
+    assert not any(np.isnan(model.transform(new * scale)).any() for scale in (1e-300, 1e300))
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_pnmf_scales(scale):
     X = positive()

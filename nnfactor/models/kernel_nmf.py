@@ -335,10 +335,14 @@ class PolynomialNMF(_InFeatureSpace):
         self.reconstruction_err_ = math.sqrt(self.loss_)
 
     def _features(self, source: Source) -> Tensor:
-        W = _to(self.factors_[0], source.data) / source.scale
-        G = gram(W.double()).pow(self.degree)
-        B = source.data.mttkrp([W, W], 0).double().pow(self.degree)
-        return nnls(G, B) if self.transform_method == "nnls" else pseudo_inverse_coefficients(G, B)
+        W = _to(self.factors_[0], source.data).double()
+        peak = float(W.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
+        W = W / peak
+        G = gram(W).pow(self.degree)
+        B = source.data.mttkrp([W, W.to(source.data.dtype)], 0).double().pow(self.degree)
+        V = nnls(G, B) if self.transform_method == "nnls" else pseudo_inverse_coefficients(G, B)
+        unit = torch.tensor(source.scale / peak, dtype=torch.float64, device=V.device).pow(self.degree)
+        return V * unit.clamp(max=torch.finfo(unit.dtype).max)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
