@@ -264,7 +264,9 @@ class Sparse:
         V, U = factors
         zero = lambda y: div.loss(torch.zeros_like(y), y, beta)
         inside = each_problem(lambda V, U: self._divergence_inside(V, U, beta), factors)
-        if beta == 1:
+        if beta <= 0:
+            outside = torch.zeros_like(inside)
+        elif beta == 1:
             outside = (V.sum(-2, dtype=torch.float64) * U.sum(-2, dtype=torch.float64)).sum(-1)
         else:
             low = self.floor()

@@ -33,4 +33,6 @@ def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor
     y = y.clamp(min=floor)
     if beta == 1:
         return (torch.special.xlogy(x, x / y) - x).sum(dtype=torch.float64)
+    if beta <= 0:  # a zero costs infinitely much: there is none
+        return div.loss(x, y, beta).sum(dtype=torch.float64)
     return (div.loss(x, y, beta) - div.loss(torch.zeros_like(y), y, beta)).sum(dtype=torch.float64)
