@@ -118,6 +118,8 @@ def test_parameters_are_checked():
         (SRLSC(CA=0), "CA must be a finite number > 0, got 0"),
         (SRLSC(CI=-1), "CI must be"),
         (LapRLSC(sigma=0), "sigma must be"),
+        (LapRLSC(sigma=None), "sigma must be"),
+        (SRLSC(sigma=[1.0, 2.0]), "sigma must be"),
         (HarmonicFunction(sigma=-1.0), "sigma must be"),
         (LocalGlobalConsistency(alpha=1.0), r"alpha must be in \[0, 1\), got 1.0"),
         (SRC(tol=-1), "tol must be"),

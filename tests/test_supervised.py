@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
+from tables import quiet_csr
 
 every = pytest.mark.parametrize("key", SUPERVISED)
 every_classifier = pytest.mark.parametrize("key", CLASSIFIERS)
@@ -65,7 +66,14 @@ class TestWhatIsTaken:
         doubled = sp.coo_array((np.r_[X[i, j] / 4, 3 * X[i, j] / 4], (np.r_[i, i], np.r_[j, j])), shape=X.shape)
         kinds = [np.asfortranarray(X), big[::2, 1:19:3], np.ascontiguousarray(X[::-1, ::-1])[::-1, ::-1], read_only]
         kinds += [X.astype(">f8"), frame, X.tolist(), torch.from_numpy(X)]
-        kinds += [sp.csr_array(X), sp.csc_matrix(X), doubled, unsorted]
+        kinds += [
+            sp.csr_array(X),
+            sp.csc_matrix(X),
+            doubled,
+            unsorted,
+            quiet_csr(X),
+            torch.from_numpy(X).to_sparse_coo(),
+        ]
         for Z in kinds:
             before = pickle.dumps(Z)
             same(key, SUPERVISED[key]().fit(Z, Y), expected, X, Z, tol=max(SUPERVISED[key].tol, 1e-5))

@@ -39,6 +39,11 @@ class _KernelLeastSquares(SemiSupervised):
     def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
         """M K, (n, n)."""
 
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        if not np.isscalar(self.sigma):
+            raise ValueError(f"sigma must be a finite number > 0, got {self.sigma!r}")
+
     def decision_function(self, X: Any) -> Any:
         """K(x, .) B: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
         scores, source = self._new(X)
@@ -292,7 +297,8 @@ class SRC(SemiSupervised):
         known, X = Y.sum(1) > 0, points_of(source)
         at = known.cpu().numpy() if sp.issparse(X) else known
         self._members, D = Y[known], unit_rows(X[at])
-        self.dictionary_ = D.astype(source.X.dtype) if sp.issparse(D) else source.give(D.to(source.data.dtype))
+        own = str(source.data.dtype).removeprefix("torch.")
+        self.dictionary_ = D.astype(own) if sp.issparse(D) else source.give(D.to(source.data.dtype))
         self._atoms = D
         scores = Y.clone()
         scores[~known] = self._explained(X[~at])
