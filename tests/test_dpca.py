@@ -245,3 +245,12 @@ def test_cuda_equals_cpu():
     T = torch.from_numpy(X).cuda()
     model = DPCA(3).fit(T, y)
     assert model.transform(T).is_cuda and not pickle.loads(pickle.dumps(model)).components_.is_cuda
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e200, 1e300])
+def test_squares_of_the_unit_may_leave_the_range(scale):
+    X = np.random.default_rng(0).normal(size=(12, 4))
+    base, far = (DPCA(2).fit(Z, np.arange(12) % 3) for Z in (X, X * scale))
+    np.testing.assert_allclose(far.components_, base.components_, atol=1e-9)
+    np.testing.assert_allclose(far.transform(X * scale) / scale, base.transform(X), atol=1e-9)
+    assert (np.abs(far.eigenvalues_) == (0 if scale < 1 else np.inf)).all()

@@ -427,6 +427,18 @@ class TestWhatIsPromised:
             same(again, plain.inverse_transform(plain.transform(X)), 1e-4)
 
     @every_matrix
+    @pytest.mark.parametrize("entry", [1e-300, 1e-160, 1e160, 1e300])
+    def test_an_exact_fit_beyond_the_range_of_squares(self, key, entry):
+        model = make(key, max_iter=100)
+        try:
+            model.fit(np.full((3, 2), entry), [0, 1, -1])
+        except ValueError as error:
+            assert "rescale X" in str(error) and MATRIX[key].kernel
+            return
+        assert not np.isnan(model.loss_) and not np.isnan(model.history_["objective"]).any()
+        assert all(np.isfinite(F).all() for F in (model.embedding_, *model.factors_))
+
+    @every_matrix
     def test_float32_at_extreme_scales(self, key):
         for scale in (1e-30, 1e30):
             A = (X * scale).astype(np.float32)

@@ -390,6 +390,11 @@ def test_pnmf_transforms_samples_in_any_unit(degree, method):
     assert not any(np.isnan(model.transform(new * scale)).any() for scale in (1e-300, 1e300))
 
 
+def test_pnmf_of_denormal_data():
+    model = PolynomialNMF(2, max_iter=5, tol=0, random_state=0).fit(np.full((3, 2), 5e-324))
+    assert model.loss_ == 0 and np.isfinite(model.embedding_).all()
+
+
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_pnmf_scales(scale):
     X = positive()

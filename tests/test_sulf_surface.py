@@ -64,6 +64,13 @@ class TestViews:
         same([b.transform([views[0] * scale, *views[1:]])], [a.transform(views)], 1e-6)
         quiet_fit(SULF(K, random_state=0, max_iter=20, tol=0, scale_views=False), [X * scale for X in views], y)
 
+    @pytest.mark.parametrize("scale", [1e-300, 1e-200, 1e200, 1e300])
+    def test_the_square_of_the_unit_may_leave_the_range(self, scale):
+        views, y, _ = problem()
+        model = quiet_fit(SULF(K, random_state=0, max_iter=20, scale_views=False), [X * scale for X in views], y)
+        assert all(np.isfinite(F).all() for F in (model.embedding_, *model.factors_, model.coef_))
+        assert model.loss_ == (0 if scale < 1 else np.inf) and np.isfinite(model.view_errors_).all()
+
     def test_counts(self):
         views, y, _ = problem()
         bad = [views[0], views[1][:9], views[2]]

@@ -240,7 +240,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         V, *bases = self._published([result.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         in64 |= {n: F[best].double() for n, F in result.factors.items() if n not in in64}
-        self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
+        self.loss_ = float(in_unit(float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms)), unit))
         rows = self._embedded(V)
         seen = [in64[names[0]] if rows is V else rows, *(in64[n] for n in names[1:])]  # the loss summed the same, often
         self.reconstruction_err_ = source.scale * float(data.residual_sq(seen).sqrt())
@@ -262,7 +262,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         rows, *shown = self._rescaled([V, *bases], source.scale)
         k = int(self.n_components)
         found = {
-            "loss": result.objective * self._unit(source.scale),
+            "loss": in_unit(result.objective, self._unit(source.scale)),
             "n_iter": result.n_iter,
             "factors": [source.give(F[..., :k]) for F in shown],
         }
@@ -275,7 +275,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         best = result.best
         self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
         self.history_ = result.history(best)
-        self.history_["objective"] = self.history_["objective"] * unit
+        self.history_["objective"] = in_unit(self.history_["objective"], unit)
         self.fit_info_ = {**ran_with(data), "seeds": self._seeds}
 
     def _complaints(self) -> list[str]:
@@ -303,6 +303,13 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def in_unit(objective: Any, unit: float) -> np.ndarray:
+    """Objectives times their unit; zeros stay zeros where the unit is beyond the floating-point range."""
+    values = np.asarray(objective, dtype=np.float64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.where(values == 0, 0.0, values * unit)
 
 
 def factor_names(data: Data) -> tuple[str, ...]:

@@ -92,7 +92,8 @@ class DPCA(Projection):
     components_ : (n_components_, n_features)
         Orthonormal rows; in each, the largest entry (the first of equals) is positive.
     eigenvalues_ : (n_components_,)
-        In the squared unit of the data, largest first; can be negative. float64, for squares of float32 may overflow.
+        In the squared unit of the data, largest first; can be negative. float64, for squares of float32 may overflow
+        (those of float64 too, to inf).
     mean_ : (n_features,)
     n_components_ : int, min(n_components, n_features)
     n_features_in_, feature_names_in_, fit_info_
@@ -164,7 +165,7 @@ class DPCA(Projection):
                 values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
                 W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
             self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.give((values.flip(0)[:d] * source.scale**2).to(source.data.device))
+            self.eigenvalues_ = source.give((values.flip(0)[:d] * source.scale * source.scale).to(source.data.device))
         return self
 
     def inverse_transform(self, Z: Any) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any, NoReturn
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -311,6 +312,7 @@ class PolynomialNMF(_InFeatureSpace):
         source = super()._read(X, reset)
         peak = source.data.largest() * math.sqrt(source.data.shape[1])
         unit = 2.0 ** math.ceil(math.log2(peak)) if peak else 1.0
+        unit = max(unit, float(np.finfo(np.float64).tiny) / source.scale)  # a denormal one would count as zero
         return replace(source, data=source.data.scaled(1 / unit), scale=source.scale * unit)
 
     def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:

@@ -24,7 +24,7 @@ from ..core.ops import component_major, gram
 from ..core.solve import exact as exact_products
 from ..core.view_init import start
 from ..core.views import Labels, SemiFit, Views, exact, least_squares, simplex
-from .base import Factorization, Model, given_array
+from .base import Factorization, Model, given_array, in_unit
 from .checks import nonnegative, one_of, positive
 from .labels import class_codes, decided, labels_of
 from .reading import Source
@@ -343,7 +343,7 @@ class SULF(ClassifierMixin, Factorization):
         best = {n: F if self.n_init == 1 else F[result.best] for n, F in result.factors.items()}
         give, bases = sources[0].give, [best[f"U{p + 1}"] for p in range(len(sources))]
         in64 = {n: F.double() for n, F in best.items()}
-        self.loss_ = unit * float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms))
+        self.loss_ = float(in_unit(float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms)), unit))
         self.reconstruction_err_, self.view_errors_ = view_errors(sources, best["V"], bases)
         self.embedding_ = give(best["V"])
         self.factors_ = [give(U * s.scale) for U, s in zip(bases, sources, strict=True)]
@@ -357,7 +357,7 @@ class SULF(ClassifierMixin, Factorization):
             self.transduction_ = labels_of(np.where(codes >= 0, codes, decided(host(scores))), self.classes_)
         if self.n_init > 1:
             self.restarts_ = {
-                "loss": result.objective * unit,
+                "loss": in_unit(result.objective, unit),
                 "n_iter": result.n_iter,
                 "view_weights": host(result.factors["pi"][:, 0]),
                 "factors": [give(result.factors[f"U{p + 1}"] * s.scale) for p, s in enumerate(sources)],

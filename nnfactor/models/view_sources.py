@@ -76,13 +76,13 @@ def view_scales(sources: list[Source], scaled: bool) -> tuple[list[float], np.nd
     """What squared distances are multiplied with, what the views of the user are divided by, the objective's unit.
 
     `scaled`: every view by `||X|| / sqrt(n)`. Otherwise by one number, 1 unless sources of extreme size came divided by
-    a power of two each: the objective is then divided by its square.
+    a power of two each: the objective is then divided by its square (0 or inf where that leaves the range).
     """
     if scaled:
         roots = [math.sqrt(float(s.data.sqnorm()) / s.data.shape[0]) or 1.0 for s in sources]
         return [r**-2 for r in roots], np.array([r * s.scale for r, s in zip(roots, sources, strict=True)]), 1.0
     size = max(s.scale for s in sources)
-    return [max((s.scale / size) ** 2, 1e-280) for s in sources], np.full(len(sources), size), size**2
+    return [max((s.scale / size) ** 2, 1e-280) for s in sources], np.full(len(sources), size), size * size
 
 
 def view_weights(weights: Any, like: Data, n_views: int) -> Tensor:
@@ -117,7 +117,7 @@ def given_views(arrays: Any, sources: list[Source], k: int) -> list[Any]:
 
 def shrunk(weight: float, unit: float) -> float:
     """A penalty's weight in an objective divided by `unit`, kept finite."""
-    return min(float(weight) / unit, 1e280)
+    return min(float(weight) / unit, 1e280) if unit else 1e280 * (weight > 0)
 
 
 def view_errors(sources: list[Source], V: Tensor, bases: list[Tensor]) -> tuple[float, np.ndarray]:
