@@ -17,7 +17,8 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, init, multiplicative, run, step
+from ..core import Fit, Rule, Run, Term, init, run, step
+from ..core.coefficients import divergence_coefficients
 from ..core.data import Data, Samples
 from ..core.linalg import nnls, pseudo_inverse_coefficients
 from ..core.ops import component_major, gram, reconstruct
@@ -185,7 +186,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """The sample factor of new data, float64 where it is solved exactly."""
         beta = beta_of(getattr(self, "loss", "frobenius"))
         if beta != 2 and self.transform_method == "nnls":
-            return _beta_coefficients(data, bases, beta)
+            return divergence_coefficients(data, bases, beta)
         G = gram(bases[0].double())
         for F in bases[1:]:
             G = G * gram(F.double())
@@ -362,21 +363,6 @@ def given_array(
         kinds, wanted = ("NaN", "finite") if free else ("negative, NaN", "finite and >= 0")
         raise ValueError(f"{name} has {bad} {kinds} or infinite entries; all must be {wanted}")
     return F.clone()
-
-
-def _beta_coefficients(data: Data, bases: list[Tensor], beta: float) -> Tensor:
-    """The convex (1 <= beta <= 2) problem in V alone, from a start that knows the row sums only."""
-    names = factor_names(data)
-    k = bases[0].shape[1]
-    ones = torch.ones(data.shape[0], k, dtype=data.dtype, device=data.device)
-    scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
-    heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
-    start = scale / torch.where(heights > 0, heights, 1)
-    factors = dict(zip(names, [component_major(start), *map(component_major, bases)], strict=True))
-    result = run(
-        [BetaFit(data, names, beta)], {"V": multiplicative}, factors, max_iter=1000, tol=1e-9, name="transform"
-    )
-    return result.factors["V"]
 
 
 def _to(F: Any, like: Data | Tensor) -> Tensor:
