@@ -23,8 +23,8 @@ SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry;
 def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) -> Tensor:
     """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
 
-    The start knows the sum of a row only. A row that has settled stays as it is and leaves (but for sparse tensors, of
-    which there are no parts): its coefficients do not depend on the batch.
+    The start knows the sum of a row only. A row that has settled stays as it is, and leaves when half of them have (but
+    for sparse tensors, of which there are no parts): its coefficients do not depend on the batch.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) ->
         rows, at = rows[going], at[going]
         if not len(rows):
             break
-        if len(rows) < len(F) and not isinstance(data, SparseTensor):
+        if 2 * len(rows) <= len(F) and not isinstance(data, SparseTensor):  # all the copies together are one of X
             data, F, at = data.take(at), F.mT.index_select(-1, at).mT, torch.arange(len(rows), device=data.device)
     bad = int((~V.isfinite()).any(1).sum())
     if bad:
