@@ -167,7 +167,7 @@ def _pick(good: Tensor, new: Tensor, old: Tensor) -> Tensor:
 
     One problem on the CPU needs no copy: there the answer is known, nothing has to be waited for.
     """
-    if good.numel() == 1 and type(good) is Tensor and good.is_cpu:
+    if _at_hand(good):
         return new if good else old
     *batch, n, k = new.shape
     pair = torch.cat([old.mT.reshape(-1, k * n), new.mT.reshape(-1, k * n)])
@@ -175,3 +175,8 @@ def _pick(good: Tensor, new: Tensor, old: Tensor) -> Tensor:
     size = len(index)
     index = index if size == 1 else index * size + torch.arange(size, device=index.device)
     return pair.index_select(0, index).view(*batch, k, n).mT
+
+
+def _at_hand(good: Tensor) -> bool:
+    """Whether one answer for all can be read without waiting for a device."""
+    return good.numel() == 1 and type(good) is Tensor and good.is_cpu
