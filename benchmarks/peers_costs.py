@@ -77,7 +77,7 @@ def sparse_iterations(name: str, device: Any, clock: Clock, seed: int) -> Costs:
     products, grams = data_products(X, start, device), _grams(start, device)
     rows: dict[str, list[float]] = {n: [] for n in methods}
     least = []
-    for turn in range(TURNS // 2 + 1):
+    for turn in range(TURNS):
         least.append(_of_five(products, grams, clock))
         for n, m in methods.items():
             rows[n].append(_slope(m, start) / least[-1])
