@@ -22,15 +22,15 @@ def report(parameters: Parameters, outcomes: Sequence[Outcome], skipped: dict[st
     """Everything a person should see, and every number."""
     bars = checks(outcomes, skipped)
     measures = how(context.device) if parameters.memory else "not measured"
+    beside_paper = [_paper(outcomes), _fig1(outcomes)]
     sections = [
         _checks(bars),
-        _paper(outcomes),
-        _fig1(outcomes),
+        *beside_paper,
         *(_setting(o) for o in outcomes),
         _method(parameters, measures, skipped),
     ]
     rows = [row for o in outcomes for row in _rows(o)] + [{"kind": "check", **asdict(c)} for c in bars]
-    rows += [{"kind": "sentence", "text": text} for section in sections[1:3] for text in section.text]
+    rows += [{"kind": "sentence", "text": text} for section in beside_paper for text in section.text]
     rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in skipped.items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures})
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 
 import torch
 from torch import Tensor
@@ -11,7 +10,6 @@ from torch import Tensor
 from .data import Data
 from .ops import component_major
 from .rules import multiplicative
-from .solve import iterate, step
 from .sparse_tensor import SparseTensor
 from .terms import BetaFit
 
@@ -33,16 +31,17 @@ def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) ->
     FloatingPointError
         A coefficient became NaN or infinite.
     """
-    modes, fixed = tuple(f"mode {b}" for b in range(data.order)), [component_major(F) for F in bases]
+    modes = tuple(f"mode {b}" for b in range(data.order))
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
     V = F = component_major(scale / torch.where(heights > 0, heights, 1))
+    fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(component_major, bases), strict=True))
     rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
     for _ in range(MOST // STRETCH):
-        sweep = step([BetaFit(data, modes, beta)], {modes[0]: multiplicative})
-        state = {"factors": dict(zip(modes, [F, *fixed], strict=True))}
-        before, F = F, next(islice(iterate(sweep, state), STRETCH - 1, None))["factors"][modes[0]]
+        before = F
+        for _ in range(STRETCH):
+            F = multiplicative(F, fit.block({modes[0]: F, **fixed}, modes[0]))
         V = V.mT.index_copy(-1, rows, F.mT.index_select(-1, at)).mT
         going = ((F - before).abs() > SETTLED * F.amax(1, keepdim=True)).any(1)[at]
         rows, at = rows[going], at[going]
@@ -50,6 +49,7 @@ def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) ->
             break
         if 2 * len(rows) <= len(F) and not isinstance(data, SparseTensor):  # all the copies together are one of X
             data, F, at = data.take(at), F.mT.index_select(-1, at).mT, torch.arange(len(rows), device=data.device)
+            fit = BetaFit(data, modes, beta)
     bad = int((~V.isfinite()).any(1).sum())
     if bad:
         raise FloatingPointError(f"coefficients of {bad} of {len(V)} samples became NaN or infinite; rescale X")

@@ -146,9 +146,6 @@ class Dense:
     def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Row ranges with `X` and `Y = left right'` on them; `Y` is fresh and may be written to."""
         step = _rows(self.matrix, prod(left.shape[:-2]))
-        if step >= len(self.matrix):
-            yield slice(None), self.matrix, left @ right.mT
-            return
         for a in range(0, len(self.matrix), step):
             rows = slice(a, a + step)
             yield rows, self.matrix[rows], left[..., rows, :] @ right.mT

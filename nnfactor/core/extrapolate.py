@@ -53,7 +53,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
     def sweep(state: State) -> State:
         memory = state.get("memory") or _fresh(terms, state["factors"], rules)
         before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
-        weight = memory["weight"].to(before[last].dtype)[..., None, None]
+        weight = _on(before[last], memory["weight"])
         new = {}
         for name in names:
             new[name] = rules[name](ahead[name], see(terms, ahead, name))
@@ -100,9 +100,9 @@ def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[
         factors = dict(state["factors"])
         before = {name: factors[name] for name in rules}
         memory = state.get("memory")
-        t = memory["t"] if memory else _per_problem(before, 1.0)[..., None, None].to(next(iter(before.values())).dtype)
+        t = memory["t"] if memory else _per_problem(before, 1.0)
         following = t.square().add_(0.25).sqrt_().add_(0.5)
-        weight = (t - 1).div_(following)
+        weight = _on(next(iter(before.values())), (t - 1).div_(following))
         for name, rule in rules.items():
             if memory:
                 factors[name] = _higher(factors[name], memory["before"][name], weight)
@@ -160,6 +160,11 @@ def _flushed(F: Tensor) -> Tensor:
     A multiplicative rule shrinks what does not help by a factor in every sweep; the limit is 1e-19 in float32.
     """
     return torch.threshold(F, tiny(F.dtype) ** 0.5, 0)
+
+
+def _on(F: Tensor, weight: Tensor) -> Tensor:
+    """A number per problem as `(..., 1, 1)` in the dtype of F."""
+    return weight.to(F.dtype)[..., None, None]
 
 
 def _pick(good: Tensor, new: Tensor, old: Tensor) -> Tensor:

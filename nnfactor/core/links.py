@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .memo import Memo, remembered
-from .sparse import CSR, from_torch_sparse
+from .sparse import CSR, from_torch_sparse, narrow
 
 
 class Links:
@@ -289,5 +289,4 @@ def _canonical(adjacency: Any) -> sp.csr_array:
             "use (S + S.T) / 2 or S.maximum(S.T)"
         )
     S = S.maximum(S.T).tocsr() if skew.nnz else S
-    S.indices, S.indptr = S.indices.astype(np.int32, copy=False), S.indptr.astype(np.int32, copy=False)
-    return S
+    return narrow(S)

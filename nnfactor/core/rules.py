@@ -250,9 +250,7 @@ def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> C
     """
     if len(F) == 1:
         F, linear, G, steps = F[0], linear[0], G[0], None if steps is None else steps[0]
-    k, widths = F.shape[-2], _slab_widths(F)
-    widths = [w for w in widths[:-1] if w < k] + widths[-1:]
-    rooms = [F.new_empty(*F.shape[:-2], min(w, k), F.shape[-1]) for w in widths]
+    rooms = [F.new_empty(*F.shape[:-2], width, F.shape[-1]) for width in _slab_widths(F)]
     return _by_slabs(F, linear, G, steps, rooms, _columns(rooms[-1]))
 
 
@@ -312,11 +310,12 @@ def _columns(F: Tensor) -> Sequence[Tensor]:
 
 def _slab_widths(F: Tensor) -> list[int]:
     """How many columns, from outside to inside: a wide slab saves reading F, a narrow one stays in the cache."""
-    if not F.is_cpu:
-        return [WIDE // 2]
     k, n = F.shape[-2:]
+    if not F.is_cpu:
+        return [min(WIDE // 2, k)]
     few = k <= 2 * NARROW and k * n <= SLAB_ENTRIES
-    return [WIDE, k if few else min(NARROW, max(8, SLAB_ENTRIES // n))]
+    narrow = k if few else min(NARROW, max(8, SLAB_ENTRIES // n), k)
+    return [WIDE, narrow] if k > WIDE else [narrow]
 
 
 def _evenly(k: int, width: int) -> list[slice]:

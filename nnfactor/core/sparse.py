@@ -35,8 +35,8 @@ class CSR:
     @classmethod
     def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> CSR:
         """Copy a canonical scipy CSR to a device, in the given dtype."""
-        index = np.int32 if max(S.nnz, *S.shape) < 2**31 else np.int64
-        crow, col = (torch.from_numpy(a.astype(index, copy=False)).to(device) for a in (S.indptr, S.indices))
+        S = narrow(S)
+        crow, col = (torch.from_numpy(a).to(device) for a in (S.indptr, S.indices))
         values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
         return cls(crow, col, values, tuple(S.shape))
 
