@@ -47,12 +47,16 @@ class Matrix(Protocol):
 def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
     """|normal| factors whose reconstruction has the data's mean; drawn on the CPU in float64, alike everywhere.
 
-    A zero data set starts at zero, where it belongs.
+    A mode of length one starts at ones: the start is that of the data without it. A zero data set starts at zero,
+    where it belongs.
     """
     generator = torch.Generator().manual_seed(seed)
-    scale = (data.mean() / n_components).pow(1.0 / data.order)
-    draws = [torch.randn(n_components, d, generator=generator, dtype=torch.float64).abs_() for d in data.shape]
-    return [(F.to(data.device) * scale).to(data.dtype).mT for F in draws]
+    long = [d > 1 for d in data.shape] if max(data.shape) > 1 else [True] * data.order
+    scale = (data.mean() / n_components).pow(1.0 / sum(long))
+    drawn = lambda d: torch.randn(n_components, d, generator=generator, dtype=torch.float64).abs_().to(data.device)
+    one = scale.new_ones(n_components, 1)
+    starts = [drawn(d) * scale if own else one for d, own in zip(data.shape, long, strict=True)]
+    return [F.to(data.dtype).mT for F in starts]
 
 
 def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
