@@ -11,7 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -21,7 +23,7 @@ from .datasets import check_name
 from .kinds import Context
 from .results import Report
 from .splits import first_per_class, folds, hidden, per_class, rest
-from .study import Job, Point, carry_out
+from .study import Job, Point, cached, carry_out
 from .study_report import finish
 from .words import check_names
 
@@ -79,7 +81,7 @@ def plan(p: Parameters) -> Iterator[Job]:
 
 def solve(job: Job) -> Iterator[dict[str, Any]]:
     """Accuracy at every point, the number of directions chosen by cross-validation."""
-    X, y, test, y_test = _halves(job)
+    X, y, test, y_test = _halves(job.problem, job.data, job.run.seed, job.parameters.pca)
     labels = hidden(y, per_class(y, int(job.setting.partition("=")[2]), job.seed_for("labels")))
     pairs = _pairs(y, job.parameters.pairs, job.seed_for("pairs"))
     parts = list(folds(labels, job.parameters.folds, job.seed_for("folds")))
@@ -93,19 +95,20 @@ def solve(job: Job) -> Iterator[dict[str, Any]]:
         yield {"point": point, "accuracy": accuracy, "cv": cv[best], "dimensions": sizes[best]}
 
 
-def _halves(job: Job) -> tuple[Any, ...]:
-    """Training and test samples, standardised on the former, and their classes."""
-    data = job.dataset().sound()
+@lru_cache(maxsize=1)
+def _halves(problem: str, folder: Path | None, seed: int, dimensions: int) -> tuple[Any, ...]:
+    """Training and test samples, standardised on the former, and their classes: the same in every run."""
+    data = cached(problem, folder, seed).sound()
     train = first_per_class(data.y)
     X, T = (data.flat[i] for i in (train, rest(len(data.y), train)))
     images = data.X.ndim > 2
     mean, std = np.nanmean(X, 0), np.nanstd(X, 0)
     std = np.ones_like(std) if images else np.where(std > 0, std, 1)
     X, T = ((np.where(np.isnan(Z), mean, Z) - mean) / std for Z in (X, T))
-    if images and 0 < job.parameters.pca < min(X.shape):
+    if images and 0 < dimensions < min(X.shape):
         from sklearn.decomposition import PCA
 
-        pca = PCA(job.parameters.pca, svd_solver="full").fit(X)
+        pca = PCA(dimensions, svd_solver="full").fit(X)
         X, T = pca.transform(X), pca.transform(T)
     return X, data.y[train], T, data.y[rest(len(data.y), train)]
 
