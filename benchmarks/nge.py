@@ -28,7 +28,7 @@ LABELS = {
     "sweeps20": "M-matrix, 20 Jacobi sweeps",
     "hals": "HALS on all factors",
     "projected": "projected gradient on all factors",
-    "auto": "auto: HALS bases, V by CG then HALS",
+    "auto": "auto: HALS bases, V by CG then HALS, momentum",
 }
 
 

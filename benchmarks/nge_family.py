@@ -16,7 +16,6 @@ from nnfactor.core import (
     Links,
     Rule,
     as_data,
-    composed,
     hals,
     init,
     m_matrix,
@@ -26,6 +25,7 @@ from nnfactor.core import (
 )
 from nnfactor.core.ops import gram, khatri_rao
 from nnfactor.graphs import marginal_fisher_graphs
+from nnfactor.models.graph_rules import cg_steps, fastest
 
 from . import rules
 from .problems import Problem
@@ -35,11 +35,15 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Method:
-    """One rule for every feature factor, one for V, and how the basis sees the graphs (`Graph.split`)."""
+    """One rule for every feature factor, one for V, and how the basis sees the graphs (`Graph.split`).
+
+    `momentum`: V is its graph solve alone; `models.graph_rules` adds HALS sweeps and momentum, as in the estimators.
+    """
 
     bases: Rule
     V: Rule
     split: str = "exact"
+    momentum: bool = False
 
 
 def family(tight_tol: float) -> dict[str, Method]:
@@ -56,7 +60,7 @@ def family(tight_tol: float) -> dict[str, Method]:
         "sweeps20": Method(exact, partial(m_matrix, cg=0, sweeps=20)),
         "hals": Method(hals, hals),
         "projected": Method(projected, projected),
-        "auto": Method(hals, composed(m_matrix, hals)),
+        "auto": Method(hals, m_matrix, momentum=True),
     }
 
 
@@ -107,6 +111,11 @@ class Instance:
 
     def sweep(self, method: Method) -> Callable[[State], State]:
         """One iteration: feature factors in mode order, then V."""
+        if method.momentum:
+            strength = self.alpha * max(self.own.mean_degree, self.between.mean_degree)
+            solve = partial(method.V, cg=cg_steps(strength))
+            rules, make = fastest(self.modes, self.X.shape, self.k, solve)
+            return make(self.terms(method.split), rules)
         order = {name: method.bases for name in self.modes[1:]} | {"V": method.V}
         return step(self.terms(method.split), order)
 

@@ -121,16 +121,23 @@ def extrapolating(make, **declared):
     return Row(make, monotone=False, momentum=True, **declared)
 
 
+def with_graphs(model, **fixed):
+    """A model of graphs on V: with momentum unless a solver is named."""
+    row = Row if fixed.get("solver", "auto") != "auto" else extrapolating
+    return row(lambda **kw: model(3, **fixed, **kw), tensors=True, lifts_zero_samples=True, supervised=True)
+
+
 def nge(**fixed):
-    return Row(lambda **kw: NGE(3, **fixed, **kw), tensors=True, lifts_zero_samples=True, supervised=True)
+    return with_graphs(NGE, **fixed)
 
 
 def n2s2l(**fixed):
-    return Row(lambda **kw: N2S2L(3, **fixed, **kw), tensors=True, lifts_zero_samples=True, supervised=True)
+    return with_graphs(N2S2L, **fixed)
 
 
 def graph_nmf(**fixed):
-    return Row(
+    row = extrapolating if fixed.get("solver") == "auto" else Row
+    return row(
         lambda **kw: GraphNMF(3, n_neighbors=3, **fixed, **kw),
         lifts_zero_samples=True,  # the mean of its neighbours
         supervised=True,

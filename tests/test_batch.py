@@ -15,6 +15,7 @@ from nnfactor.core.rules import hals, m_matrix, multiplicative, projected
 from nnfactor.models import SemiNMF, base, sulf, together
 
 X, Y = blocks(), labels(12)
+TALL = blocks(40, 32)
 CUBE = blocks(12, 24, seed=1).reshape(12, 4, 6)
 OTHERS = {
     "GraphNMF": lambda **kw: GraphNMF(3, lam=5.0, **kw),
@@ -106,7 +107,7 @@ class TestBatchesEqualSeparateFits:
     def test_ranks(self, key, monkeypatch):
         seen = runs(monkeypatch)
         several = lambda: [make(key, k, init="random", random_state=k) for k in (3, 5, 3, 4)]
-        check(several(), several(), X, Y)
+        check(several(), several(), TALL, labels(40))
         assert seen[:1] == ([4] if make(key)._padded and not one_by_one(key) else [1])
 
     @pytest.mark.parametrize("key", TENSOR)
@@ -117,13 +118,19 @@ class TestBatchesEqualSeparateFits:
     def test_small_ranks_have_their_own_discriminative_columns(self, monkeypatch):
         seen = runs(monkeypatch)
         several = lambda: [make("NGE", k, random_state=0) for k in (2, 5, 3)]
-        check(several(), several(), X, Y)
+        check(several(), several(), TALL, labels(40))
         assert sorted(seen[:2]) == [1, 2]  # with two columns two are discriminative, with more three
+
+    def test_ranks_with_other_efforts_are_batches_of_their_own(self, monkeypatch):
+        seen = runs(monkeypatch)
+        several = lambda: [make("NGE", k, random_state=0) for k in (3, 5, 4)]
+        check(several(), several(), X, Y)
+        assert seen[:2] == [2, 1]  # three sweeps over U with three or four columns, two with five
 
     @pytest.mark.parametrize(
         "kind, values",
         [
-            (NGE, {"alpha": [0.0, 1.0, 100.0]}),
+            (NGE, {"alpha": [0.0, 1.0, 10.0]}),
             (N2S2L, {"alpha": [1.0, 10.0], "beta": [0.0, 5.0]}),
             (GraphNMF, {"lam": [0, 1.5]}),
         ],
@@ -141,7 +148,7 @@ class TestBatchesEqualSeparateFits:
 
     def test_inner_effort_follows_the_penalty(self, monkeypatch):
         seen = runs(monkeypatch)
-        several = lambda: [NGE(3, alpha=a, max_iter=8, tol=0, random_state=1) for a in (1.0, 10.0, 1e4, 1e6, 1e8)]
+        several = lambda: [NGE(3, alpha=a, max_iter=8, tol=0, random_state=1) for a in (1.0, 10.0, 100.0, 1e6, 1e8)]
         check(several(), several(), X, Y, tol=1e-6)  # such weights amplify rounding
         assert seen[:3] == [2, 1, 2]  # 4 steps, more, and the most that are taken
         steps = [fitted._inner_effort() for fitted in batch_fit(several(), X, Y)]

@@ -1,6 +1,7 @@
 """Captured sweeps: a recorder on the CPU stands in for a CUDA graph; the real one where there is a device."""
 
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 import pytest
@@ -102,7 +103,12 @@ def test_a_state_that_remembers_the_last_one():
 @pytest.mark.parametrize("batch", [(), (3,)])
 @pytest.mark.parametrize(
     ("method", "rule", "key"),
-    [(accelerated, hals, "fit"), (accelerated, hals, "ridge, sparse"), (extrapolated, multiplicative, "beta 1")],
+    [
+        (accelerated, hals, "fit"),
+        (accelerated, hals, "ridge, sparse"),
+        (partial(accelerated, unit=("U1", "U2")), RULES["composed"], "nge"),
+        (extrapolated, multiplicative, "beta 1"),
+    ],
 )
 def test_momentum_is_replayed_bit_for_bit(method, rule, key, batch, monkeypatch):
     monkeypatch.setattr(extrapolate, "_at_hand", lambda good: False)  # as on a device that has to be waited for

@@ -1,5 +1,7 @@
 """Every step on a fake accelerator (no GPU needed), and on a real one where there is one."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -74,9 +76,16 @@ def test_sweeps_trace_without_mixing_devices_or_reading_the_host(fake, no_valida
             assert F.device == fake and F.dtype == torch.float32 and F.shape == p.factors[name].shape
 
 
-@pytest.mark.parametrize("key", ["fit", "beta 1", "beta 1.5"])
-def test_sweeps_with_momentum_trace(fake, no_validation, key):
-    method, rule = (accelerated, hals) if key == "fit" else (extrapolated, multiplicative)
+@pytest.mark.parametrize(
+    ("key", "method", "rule"),
+    [
+        ("fit", accelerated, hals),
+        ("nge", partial(accelerated, unit=("U1",)), RULES["composed"]),
+        ("beta 1", extrapolated, multiplicative),
+        ("beta 1.5", extrapolated, multiplicative),
+    ],
+)
+def test_sweeps_with_momentum_trace(fake, no_validation, key, method, rule):
     for order, batch in ((2, ()), (2, (3,)), (3, (2,))):
         p = there(problem(order, batch), fake)
         terms = EVERYTHING[key](p)

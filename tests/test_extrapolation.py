@@ -9,10 +9,11 @@ import scipy.sparse as sp
 import torch
 from tables import problem
 
-from nnfactor import NMF, NTF
+from nnfactor import NGE, NMF, NTF
 from nnfactor.core import (
     BetaFit,
     Fit,
+    Graph,
     accelerated,
     extrapolated,
     hals,
@@ -54,20 +55,28 @@ def hals_reference(X, factors, mode, sweeps):
     return F
 
 
-def her(X, start, iterations, sweeps):
-    """Algorithm 2 of Ang and Gillis (2019), hp = 3: the accepted pair, its values, and how many were refused."""
+def her(start, iterations, improve, value_of, unit=False):
+    """Algorithm 2 of Ang and Gillis (2019), hp = 3: the accepted pair, its values, and how many were refused.
+
+    `unit`: bases are brought to unit columns before they are extrapolated, their lengths go into the sample factor.
+    """
+    start = list(ref.normalise(start)) if unit else list(start)
     point, before, ahead = list(start), list(start), list(start)
-    weight, weight_before, cap, value, refused = 0.5, 0.5, 1.0, ref.frobenius(X, start), 0
+    weight, weight_before, cap, value, refused = 0.5, 0.5, 1.0, value_of(start), 0
     values = [value]
     for _ in range(iterations):
         moved, new = list(ahead), list(ahead)
-        for mode in (*range(1, X.ndim), 0):
-            new[mode] = hals_reference(X, moved, mode, sweeps)
+        for mode in (*range(1, len(start)), 0):
+            new[mode] = improve(moved, mode)
+            if unit and mode:
+                length = np.linalg.norm(new[mode], axis=0)
+                length[length == 0] = 1
+                new[mode], moved[0] = new[mode] / length, moved[0] * length
             further = np.maximum(0, new[mode] + weight * (new[mode] - before[mode]))
             if mode:
                 moved[mode] = further
         candidate = [new[0], *moved[1:]]
-        value_before, value = value, ref.frobenius(X, candidate)
+        value_before, value = value, value_of(candidate)
         if value > value_before:
             ahead, refused = list(before), refused + 1
             weight, weight_before, cap = weight / 1.5, weight, weight_before
@@ -77,6 +86,37 @@ def her(X, start, iterations, sweeps):
             weight, weight_before, cap = min(cap, 1.01 * weight), weight, min(1, 1.005 * cap)
             values.append(value)
     return point, values, refused
+
+
+def her_frobenius(X, start, iterations, sweeps):
+    """Without graphs."""
+    return her(start, iterations, lambda Fs, mode: hals_reference(X, Fs, mode, sweeps), lambda Fs: ref.frobenius(X, Fs))
+
+
+def her_with_graphs(X, start, iterations, pair, alpha, q, efforts):
+    """HALS bases; V by exact solves of its systems, then HALS with D - S <= 2 D; `efforts` are HALS sweeps by mode."""
+    Y = ref._penalties(pair, alpha, q, 0.0, None, K)
+
+    def improve(factors, mode):
+        M, G = ref.mttkrp(X, factors, mode), ref.gram(factors, mode)
+        if mode:
+            energies = np.array([ref._energy(Y[j], v) for j, v in enumerate(factors[0].T)])
+            G, F = G + np.diag(energies * ref.gauge(factors, mode)), factors[mode].copy()
+        else:
+            w = ref.gauge(factors)
+            F = ref._v_step(X, factors, Y, w, "m_matrix").copy()
+        for _ in range(efforts[mode]):
+            linear, degree = M, np.zeros_like(F)
+            if not mode:
+                linear = M - np.stack([w[j] * Y[j] @ F[:, j] for j in range(K)], axis=1)
+                degree = np.stack([w[j] * np.diag(Y[j]) for j in range(K)], axis=1)
+            for j in range(K):
+                curvature = G[j, j] + 2 * degree[:, j]
+                step = np.where(curvature > 0, 1 / np.where(curvature > 0, curvature, 1), 0)
+                F[:, j] = np.maximum(0, F[:, j] + (linear[:, j] - F @ G[:, j]) * step)
+        return F
+
+    return her(start, iterations, improve, lambda Fs: ref.nge_objective(X, Fs, pair, alpha, q), unit=True)
 
 
 def bmme(X, start, iterations, beta):
@@ -111,7 +151,7 @@ def test_frobenius_is_the_published_algorithm(order, sweeps, n):
     rules = dict.fromkeys([*names[1:], "V"], partial(hals, sweeps=sweeps))
     factors = {name: torch.from_numpy(F) for name, F in zip(names, start)}
     result = run([Fit(X, names)], rules, factors, method=accelerated, max_iter=n, tol=0)
-    theirs, values, refused = her(X, start, n, sweeps)
+    theirs, values, refused = her_frobenius(X, start, n, sweeps)
     assert_same([result.factors[name] for name in names], theirs, 1e-9 if n <= 5 else 1e-6)
     np.testing.assert_allclose(result.history()["objective"], values, rtol=1e-7)
     assert refused > 0 or n < 60
@@ -121,10 +161,42 @@ def test_frobenius_is_the_published_algorithm(order, sweeps, n):
 def test_estimators_use_it(order, sweeps):
     X, start = data(order)
     model = NTF(K, init=start, max_iter=8, tol=0).fit(X)
-    assert_same([model.embedding_, *model.factors_], her(X, start, 8, sweeps)[0])
+    assert_same([model.embedding_, *model.factors_], her_frobenius(X, start, 8, sweeps)[0])
     assert_same([model.loss_], [ref.frobenius(X, [model.embedding_, *model.factors_])])
     model = NTF(K, loss=1, init=start, max_iter=8, tol=0).fit(X)
     assert_same([model.embedding_, *model.factors_], bmme(X, start, 8, 1), 1e-8)
+
+
+@pytest.mark.parametrize("n", [1, 5, 40])
+@pytest.mark.parametrize("order", [2, 3])
+def test_models_with_graphs_use_it(order, n):
+    X, start = data(order, seed=2)
+    rng, refusals = np.random.default_rng(4), 0
+    pair = [np.triu((rng.random((len(X),) * 2) < 0.4) * rng.random((len(X),) * 2), 1) for _ in range(2)]
+    pair = [A + A.T for A in pair]
+    for alpha in (0.1, 30.0):
+        settings = {"n_discriminative": 2, "graph": pair, "inner_tol": 1e-13, "init": start, "tol": 0}
+        model = NGE(K, alpha=alpha, max_iter=n, **settings).fit(X)
+        efforts = [min(4, 1 + int((1 + X.size / d / K) / 2)) for d in X.shape]
+        theirs, values, refused = her_with_graphs(X, start, n, pair, alpha, 2, efforts)
+        assert_same([model.embedding_, *model.factors_], ref.normalise(theirs), 1e-8 if n <= 5 else 1e-5)
+        np.testing.assert_allclose(model.history_["objective"], values, rtol=1e-7)
+        refusals += refused
+    assert refusals > 0 or n < 40
+
+
+def test_unit_columns_keep_momentum_from_running_away():
+    """Bases stay at length one or die."""
+    X, start = data(2)
+    factors = {name: torch.from_numpy(F) for name, F in zip(("V", "U1"), start)}
+    links = np.ones((len(X), len(X))) - np.eye(len(X))
+    terms = [Fit(X, ("V", "U1")), Graph(links, "V", gauge=("U1",), weight=0.5)]
+    sweep = accelerated(terms, {"U1": hals, "V": hals}, unit=("U1",))
+    for _, state in zip(range(300), iterate(sweep, {"factors": factors})):
+        lengths = state["memory"]["before"]["U1"].norm(dim=0)
+        assert (((lengths - 1).abs() < 1e-12) | (lengths == 0)).all()
+        assert state["factors"]["U1"].norm(dim=0).max() < 2
+    assert (lengths > 0).any()
 
 
 @pytest.mark.parametrize("n", [1, 5, 60])

@@ -1,13 +1,30 @@
 """The laws of the core, over the tables: every term, rule, order, batch and storage kind."""
 
 import weakref
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from tables import MIXED, MODELS, RULES, STORAGES, TENSORS, TERMS, problem
 
-from nnfactor.core import L1, BetaFit, Fit, Graph, hals, m_matrix, multiplicative, objective, ops, run, see, step, take
+from nnfactor.core import (
+    L1,
+    L2,
+    L21,
+    BetaFit,
+    Fit,
+    Graph,
+    hals,
+    m_matrix,
+    multiplicative,
+    objective,
+    ops,
+    run,
+    see,
+    step,
+    take,
+)
 from nnfactor.core.links import rows_of
 
 BATCHES = [(), (3,), (2, 2)]
@@ -339,3 +356,12 @@ def test_what_is_remembered_does_not_keep_the_factor(k, component_major):
     rows_of(F), ops.gram(F)
     del F
     assert gone() is None
+
+
+@pytest.mark.parametrize(
+    "term", [partial(Graph, np.ones((3, 3)) - np.eye(3), "V"), *(partial(T, "V") for T in (L1, L2, L21))]
+)
+@pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
+def test_weights_that_no_rule_is_monotone_for_are_refused(term, weight):
+    with pytest.raises(ValueError, match=r"weight of \w+ must be a finite number >= 0, got"):
+        term(weight=weight)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .memo import tiny
+from .ops import unit_columns
 from .rules import Rule
 from .solve import State
 from .terms import Term, objective, see
@@ -23,7 +24,7 @@ START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight, as Ang a
 ROUNDING = 16  # units in the last place of the start objective
 
 
-def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
+def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
     """Sweeps of exact block minimisation with extrapolation and restart (HER; Ang and Gillis 2019, Algorithm 2).
 
     Every factor is improved at extrapolated values of the others, `F + w (F - F before)` clamped at 0 (their variant
@@ -38,6 +39,13 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
     the data: the last factor's own. Not monotone, though only a restart raises the objective. For `hals`; entries that
     a multiplicative rule finds at 0 would stay there.
 
+    Parameters
+    ----------
+    unit : sequence of str
+        Factors whose columns are brought to length one before they are extrapolated, their lengths going into the last
+        factor: for models that do not feel it (graphs with a gauge). Otherwise momentum carries on along that
+        direction too, where nothing holds it back: on graph models bases grew to 1e5 within 400 sweeps.
+
     Examples
     --------
     >>> import torch
@@ -51,12 +59,17 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[S
     *names, last = rules
 
     def sweep(state: State) -> State:
-        memory = state.get("memory") or _fresh(terms, state["factors"], rules)
+        if "memory" not in state:
+            factors = _unit_columns(state["factors"], unit, last)
+            state = {**state, "factors": factors, "memory": _fresh(terms, factors, rules)}
+        memory = state["memory"]
         before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
         weight = _on(before[last], memory["weight"])
         new = {}
         for name in names:
-            new[name] = rules[name](ahead[name], see(terms, ahead, name))
+            improved = {**ahead, name: rules[name](ahead[name], see(terms, ahead, name))}
+            ahead = _unit_columns(improved, [name] if name in unit else [], last)
+            new[name] = ahead[name]
             ahead[name] = _further(new[name], before[name], weight)
         new[last] = rules[last](ahead[last], see(terms, ahead, last))
         reached = {**ahead, last: new[last]}
@@ -126,6 +139,13 @@ def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[
         "past": weight,
         "cap": weight.new_ones(weight.shape),
     }
+
+
+def _unit_columns(factors: Mapping[str, Tensor], some: Sequence[str], last: str) -> dict[str, Tensor]:
+    """Columns of some factors at length one, their lengths in the last one: the same model."""
+    names = (last, *some)
+    moved = unit_columns([factors[name] for name in names]) if some else []
+    return {**factors, **dict(zip(names, moved, strict=False))}
 
 
 def _weights(memory: Mapping[str, Any], good: Tensor) -> dict[str, Tensor]:

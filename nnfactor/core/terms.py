@@ -174,6 +174,7 @@ class Graph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "links", as_links(self.links))
         object.__setattr__(self, "gauge", tuple(self.gauge))
+        _check_weight(self)
         if self.split not in ("exact", "paper"):
             raise ValueError(f"split must be 'exact' or 'paper', got {self.split!r}")
         if self.columns is not None:
@@ -242,6 +243,9 @@ class L1:
     on: str
     weight: Weight = 1.0
 
+    def __post_init__(self) -> None:
+        _check_weight(self)
+
     @property
     def touches(self) -> tuple[str, ...]:
         """The one factor."""
@@ -263,6 +267,9 @@ class L2:
 
     on: str
     weight: Weight = 1.0
+
+    def __post_init__(self) -> None:
+        _check_weight(self)
 
     @property
     def touches(self) -> tuple[str, ...]:
@@ -291,6 +298,9 @@ class L21:
     weight: Weight = 1.0
     eps: float = 1e-10
 
+    def __post_init__(self) -> None:
+        _check_weight(self)
+
     @property
     def touches(self) -> tuple[str, ...]:
         """The one factor."""
@@ -309,6 +319,12 @@ class L21:
 
     def _lengths(self, F: Tensor) -> Tensor:
         return (F.square().sum(-1, keepdim=True) + self.eps).sqrt()
+
+
+def _check_weight(term: Any) -> None:
+    """A number must be finite and nonnegative, or the rules are not monotone; tensors and names are the caller's."""
+    if not isinstance(term.weight, Tensor | str) and not 0 <= term.weight < float("inf"):
+        raise ValueError(f"weight of {type(term).__name__} must be a finite number >= 0, got {term.weight!r}")
 
 
 def per_column(weight: Weight, factors: Factors, F: Tensor) -> Tensor:

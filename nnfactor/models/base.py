@@ -63,7 +63,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _prepare(self, source: Source, y: Any) -> None:
         """Learn what does not depend on the rank: graphs, classes. Once for all estimators of a family."""
 
-    def _batch_key(self) -> Hashable:
+    def _batch_key(self, source: Source) -> Hashable:
         """What the estimators of a batch must agree in besides their parameters; known after `_prepare`."""
         return None
 

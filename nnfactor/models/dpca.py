@@ -19,8 +19,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core.data import Dense
-from ..core.sparse import CSR, from_torch_sparse
+from ..core.sparse import CSR
 from .checks import nonnegative, whole
 from .labels import encode_labels
 from .reading import PickledOnCPU, Source, ran_with, read
@@ -42,7 +41,7 @@ class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         device = source.data.device
         W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / source.scale
         with torch.no_grad():
-            Z = _project(samples(source), W, mean)
+            Z = _project(source.points(), W, mean)
         return source.give((Z * source.scale).to(source.data.dtype))
 
     def _publish(self, source: Source, W: Tensor, mean: Tensor) -> None:
@@ -161,7 +160,7 @@ class DPCA(Projection):
             same, different = _constraints(must_link, cannot_link, codes)
             d = min(int(self.n_components), m)
             with torch.no_grad():
-                space = Space.of(samples(source), pad=d)
+                space = Space.of(source.points(), pad=d)
                 values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
                 W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
             self._publish(source, W, space.mean)
@@ -305,15 +304,6 @@ class Space:
         outside = torch.linalg.qr(outside - basis(inside))[0]
         Y = torch.cat([U * s, U.new_zeros(len(U), pad)], dim=1)
         return cls(DenseRows(Y), m, lambda W: basis(W[: len(s)]) + outside @ W[len(s) :])
-
-
-def samples(source: Source) -> Tensor | sp.csr_array:
-    """The data in the source's unit: a dense tensor, or float64 CSR on the host (a copy)."""
-    X = source.X
-    if isinstance(source.data, Dense):
-        return source.data.X
-    X = from_torch_sparse(X) if isinstance(X, Tensor) else X
-    return sp.csr_array(X, dtype=np.float64, copy=True) / source.scale
 
 
 def steady_signs(W: Tensor) -> Tensor:

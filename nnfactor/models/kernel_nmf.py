@@ -142,7 +142,7 @@ class KernelNMF(_InFeatureSpace):
         self.callback = callback
         self.verbose = verbose
 
-    def _batch_key(self) -> Hashable:
+    def _batch_key(self, source: Source) -> Hashable:
         return rule_key(self.solver, 2, self.n_components)
 
     def _model(self, source: Source, y: Any) -> Model:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..core import Links, as_links
 from ..graphs import knn_graph, marginal_fisher_graphs
 from .checks import nonnegative, one_of, whole
-from .dpca import DenseRows, Projection, Space, SparseRows, samples, steady_signs
+from .dpca import DenseRows, Projection, Space, SparseRows, steady_signs
 from .labels import encode_labels
 from .reading import read
 from .undo import all_or_nothing
@@ -132,7 +132,7 @@ class MFA(Projection):
         self._check_parameters()
         with all_or_nothing(self):
             source = read(self, X, reset=True, signed=True)
-            X = samples(source)
+            X = source.points()
             own, between, keep, n_classes = self._graphs(X, y)
             with torch.no_grad():
                 space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))

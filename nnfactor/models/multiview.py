@@ -20,7 +20,7 @@ from ..kernels import check_kernel, fix_kernel
 from .checks import nonnegative, whole
 from .labels import class_codes
 from .reading import PickledOnCPU, Source, ran_with
-from .ridge import Ridge, float64, times
+from .ridge import Ridge, times
 from .semisupervised import margins
 from .undo import all_or_nothing
 from .view_sources import read_views
@@ -157,7 +157,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         sources, total = read_views(self, X, reset=False, signed=True), np.zeros(())
         for source, W, b in zip(sources, self.coef_, self.intercept_, strict=True):
             W, b = (torch.as_tensor(F).to(source.data.device, torch.float64) for F in (W, b))
-            total = total + (times(float64(source), W * source.scale) + b).cpu().numpy()
+            total = total + (times(source.points64(), W * source.scale) + b).cpu().numpy()
         return sources, total
 
     def __sklearn_tags__(self) -> Any:

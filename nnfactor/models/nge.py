@@ -15,18 +15,18 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Fit, Graph, Links, Rule, Term, as_links, composed, hals, m_matrix, multiplicative, projected
+from ..core import Fit, Graph, Links, Rule, Term, as_links, hals, m_matrix, multiplicative, projected
 from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
 from .base import Model, factor_names
 from .checks import nonnegative, one_of, whole
+from .graph_rules import cg_steps, fastest, hals_sweeps
 from .labels import encode_labels
 from .online import Online
 from .reading import Source
 from .together import values_of, weight_of
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
-CG, MOST_CG, STRONG = 4, 24, 1000.0  # automatic CG steps, at most, and the penalty up to which the first is enough
 
 
 class MarginalFisher(BaseEstimator):
@@ -84,9 +84,12 @@ class NGE(Online):
         Built from labels, or given as two adjacencies (dense, scipy sparse or Links; weighted or not) over the
         samples; then `y` may be None and `n_discriminative` is required.
     solver : {"auto", "m_matrix", "multiplicative", "mu", "hals", "projected"}
-        "multiplicative": paper 002, Eqs. 15 and 28. "m_matrix": multiplicative bases and the exact graph solve for V,
-        the method that it competes with. "auto": one HALS sweep for the bases; for V the graph solve, then a HALS
-        sweep on the same product: measured to be the fastest at every alpha. All are monotone.
+        "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS on
+        the same product; one to four sweeps, as many as take half of the product's time (Gillis and Glineur 2012).
+        Its objective can rise for an iteration; what is recorded and published is a pair of nonnegative factors and
+        its objective. The others are plain and monotone. "multiplicative": paper 002, Eqs. 15 and 28. "m_matrix":
+        multiplicative bases and the exact graph solve for V, the method that it competes with. "hals" and "projected"
+        minimise the same objective without a solve.
     basis_rule : {"exact", "paper"}
         How a basis sees the graphs. "paper" is the printed split (Eq. 15): correct, and slow at large alpha. For
         multiplicative bases only.
@@ -94,9 +97,10 @@ class NGE(Online):
         How the graph systems of V are solved: conjugate gradients and one Jacobi sweep, or Jacobi sweeps alone.
     inner_iter : int or "auto"
         CG steps or sweeps (auto: 5). One sweep is the multiplicative rule. Automatic CG steps are 4, and grow with the
-        cube root of the penalty, alpha times the mean degree of a graph, where that is above 1000, to 24 at most. To
-        the objective of 40 iterations with 4 steps they took 29, 12 and 3 on the digits (35, 31 and 21 on data of
-        ORL's shape) at alpha = 1e3, 1e4 and 1e5; at alpha = 10 more steps than 4 gain nothing.
+        cube root of the penalty, alpha times the mean degree of a graph, where that is above 100 (solver="m_matrix":
+        1000), to 24 at most. Momentum needs a more exact V: at alpha = 1000 it took 24 iterations with 12 steps to
+        10 % above the best on ORL and 40 with 4, on the digits 80 instead of more than 200; at alpha = 10 more
+        steps than 4 gain nothing.
     inner_tol : float or None
         Solve every system to this relative residual instead, e.g. 1e-10 for reference solutions. Slow.
     sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
@@ -195,8 +199,9 @@ keep_embeddings
     def _prepare(self, source: Source, y: Any) -> None:
         self.graph_, _ = self._graphs(source, y)
 
-    def _batch_key(self) -> Hashable:
-        return self._discriminative(len(self.classes_)), self._inner_effort()
+    def _batch_key(self, source: Source) -> Hashable:
+        sweeps = hals_sweeps(source.data.shape, int(self.n_components)) if self.solver == "auto" else ()
+        return self._discriminative(len(self.classes_)), self._inner_effort(), sweeps
 
     def _model(self, source: Source, y: Any) -> Model:
         self.n_discriminative_ = self._discriminative(len(self.classes_))
@@ -229,8 +234,12 @@ keep_embeddings
 
     def _embedding_model(self, source: Source) -> Model:
         names = factor_names(source.data)
-        basis, embedding = self._rules()
         terms: list[Term] = [Fit(source.data, names), *self._penalties(names)]
+        if self.solver == "auto":
+            shape, k = source.data.shape, int(self.n_components)
+            rules, method = fastest(names, shape, k, self._graph_solve())
+            return Model(terms, rules, names, method)
+        basis, embedding = self._rules()
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
     def _penalties(self, names: tuple[str, ...]) -> list[Graph]:
@@ -308,19 +317,19 @@ keep_embeddings
             raise ValueError(f"inner_tol must be None or a number > 0, got {self.inner_tol!r}")
 
     def _rules(self) -> tuple[Rule, Rule]:
-        """The rule of the bases and that of V."""
-        if self.solver in ("multiplicative", "mu"):
-            return multiplicative, multiplicative
-        if self.solver in ("hals", "projected"):
-            rule = {"hals": hals, "projected": projected}[self.solver]
-            return rule, rule
+        """The rule of the bases and that of V, where a sweep has no momentum."""
+        if self.solver == "m_matrix":
+            return multiplicative, self._graph_solve()
+        rule = {"hals": hals, "projected": projected}.get(self.solver, multiplicative)
+        return rule, rule
+
+    def _graph_solve(self) -> Rule:
+        """How the graph systems of V are solved."""
         if self.inner_tol is not None:
-            solve: Rule = partial(m_matrix, tol=float(self.inner_tol))
-        elif self.inner == "sweeps":
-            solve = partial(m_matrix, cg=0, sweeps=self._inner_effort())
-        else:
-            solve = partial(m_matrix, cg=self._inner_effort())
-        return (multiplicative, solve) if self.solver == "m_matrix" else (hals, composed(solve, hals))
+            return partial(m_matrix, tol=float(self.inner_tol))
+        if self.inner == "sweeps":
+            return partial(m_matrix, cg=0, sweeps=self._inner_effort())
+        return partial(m_matrix, cg=self._inner_effort())
 
     def _inner_effort(self) -> int:
         """CG steps or sweeps for one product with the data."""
@@ -329,7 +338,7 @@ keep_embeddings
         if self.inner == "sweeps" or self.solver not in ("auto", "m_matrix"):
             return SWEEPS
         strength = max(max(values_of(weight)) * links.mean_degree for links, weight, _ in self._weighted())
-        return min(MOST_CG, round(CG * max(1.0, strength / STRONG) ** (1 / 3)))
+        return cg_steps(strength, momentum=self.solver == "auto")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -153,7 +153,7 @@ class NMF(Online):
         self.batch_size = batch_size
         self.forgetting = forgetting
 
-    def _batch_key(self) -> Hashable:
+    def _batch_key(self, source: Source) -> Hashable:
         return rule_key(self.solver, beta_of(self.loss), self.n_components)
 
     def _model(self, source: Source, y: Any) -> Model:

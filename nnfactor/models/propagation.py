@@ -18,7 +18,7 @@ from torch import Tensor
 from ..core import Links
 from .checks import one_of
 from .reading import Source
-from .semisupervised import Points, SemiSupervised, as_float64, distances, graph_of, points_of
+from .semisupervised import Points, SemiSupervised, as_float64, distances, graph_of
 
 CHUNK = 1 << 22  # distances held at once
 
@@ -38,7 +38,7 @@ class _Propagation(SemiSupervised):
     def _read_graph(self, source: Source) -> None:
         """Samples, widths and graph; `_points` are in units of `_unit`, and of sigma where it is one per feature."""
         one_of("out_of_sample", self.out_of_sample, ("all", "neighbors"))
-        self._points, self._unit = points_of(source), source.scale
+        self._points, self._unit = source.points64(), source.scale
         given: Any = self.sigma
         per_feature = given is not None and not np.isscalar(given)
         if per_feature:
@@ -57,7 +57,7 @@ class _Propagation(SemiSupervised):
         self.graph_ = _heat(links, lengths / self._width) if isinstance(self.graph, str) else links
 
     def _decide(self, source: Source) -> Tensor:
-        Z, P = points_of(source), self._points
+        Z, P = source.points64(), self._points
         Z = Z * (source.scale / self._unit) if source.scale != self._unit else Z
         sigma: Any = self.sigma_
         if not np.isscalar(sigma):

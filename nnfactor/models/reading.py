@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..core.data import Data, Dense, SparseTensor
 from ..core.intake import as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
-from ..core.sparse import coordinates
+from ..core.sparse import coordinates, from_torch_sparse
 
 
 class PickledOnCPU:
@@ -53,6 +53,18 @@ class Source:
     def samples(self) -> Any:
         """What graphs are built from: a dense array, or a sparse matrix with one row per sample."""
         return self.X.samples() if isinstance(self.X, SparseTensor) else self.X
+
+    def points(self) -> Tensor | sp.csr_array:
+        """The samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
+        if isinstance(self.data, Dense):
+            return self.data.X
+        X = from_torch_sparse(self.X) if isinstance(self.X, Tensor) else self.X
+        return sp.csr_array(X, dtype=np.float64) / self.scale
+
+    def points64(self) -> Tensor | sp.csr_array:
+        """`points` in float64 in either case."""
+        X = self.points()
+        return X.double() if isinstance(X, Tensor) else X
 
     def give(self, F: Tensor) -> Any:
         """A result in the caller's kind, row-major."""

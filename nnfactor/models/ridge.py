@@ -10,7 +10,6 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .dpca import samples
 from .reading import Source
 
 
@@ -27,7 +26,7 @@ class Ridge:
     @classmethod
     def of(cls, source: Source, alpha: float) -> Ridge:
         """For one view, as it was read."""
-        X, device = float64(source), source.data.device
+        X, device = source.points64(), source.data.device
         if not isinstance(X, Tensor):
             mean = np.asarray(X.mean(axis=0)).ravel()
             energy, offset = X.power(2).sum() / X.shape[0] - mean @ mean, torch.zeros(X.shape[1], dtype=torch.float64)
@@ -61,12 +60,6 @@ class Ridge:
         """Weights and intercept for the data as they were given."""
         W = W / self.unit
         return W / scale, b - self.offset @ W
-
-
-def float64(source: Source) -> Tensor | sp.csr_array:
-    """The samples of a view in float64, dense or sparse."""
-    X = samples(source)
-    return X if sp.issparse(X) else X.double()
 
 
 def times(X: Any, W: Tensor) -> Tensor:

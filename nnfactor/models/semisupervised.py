@@ -14,8 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Dense, Links, as_links
-from ..core.sparse import from_torch_sparse
+from ..core import Links, as_links
 from ..graphs import knn_graph
 from .checks import nonnegative, one_of, positive, whole
 from .labels import class_codes, labels_of
@@ -119,14 +118,6 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def points_of(source: Source) -> Points:
-    """Samples in the source's unit, float64: a dense tensor, or CSR on the host."""
-    if isinstance(source.data, Dense):
-        return source.data.X.double()
-    X = from_torch_sparse(source.X) if isinstance(source.X, Tensor) else source.X
-    return sp.csr_array(X, dtype=np.float64) / source.scale
 
 
 def graph_of(graph: Any, points: Points, n_neighbors: int) -> Links:

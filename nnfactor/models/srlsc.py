@@ -28,7 +28,6 @@ from .semisupervised import (
     graph_of,
     margins,
     nearest_distribution,
-    points_of,
 )
 
 
@@ -71,7 +70,7 @@ class _KernelLeastSquares(SemiSupervised):
         return torch.cat([self._kernel(z, device) @ B for z in pieces])
 
     def _prepared(self, source: Source) -> Points:
-        points = points_of(source)
+        points = source.points64()
         if not self.normalize:
             return points * (source.scale / self._unit)
         return unit_rows(points)
@@ -183,7 +182,7 @@ class SRLSC(_KernelLeastSquares):
             A = _given_codes(self.codes, len(K), K.device)
             return A, torch.full_like(A[:, 0], torch.nan)
         one_of("codes", self.codes, ("l1",), f"codes ({len(K)}, {len(K)})")
-        found = l1_codes(points_of(source), tol=self.tol, max_rounds=self.max_rounds)
+        found = l1_codes(source.points64(), tol=self.tol, max_rounds=self.max_rounds)
         _settled(self, found)
         return found.codes.to(K.device), found.gap
 
@@ -294,7 +293,7 @@ class SRC(SemiSupervised):
         return source.give(margins(scores).to(source.data.dtype))
 
     def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        known, X = Y.sum(1) > 0, points_of(source)
+        known, X = Y.sum(1) > 0, source.points64()
         at = known.cpu().numpy() if sp.issparse(X) else known
         self._members, D = Y[known], unit_rows(X[at])
         own = str(source.data.dtype).removeprefix("torch.")
@@ -305,7 +304,7 @@ class SRC(SemiSupervised):
         return scores, nearest_distribution(scores)
 
     def _decide(self, source: Source) -> Tensor:
-        return self._explained(points_of(source))
+        return self._explained(source.points64())
 
     def _explained(self, X: Points) -> Tensor:
         members, D = self._members, self._atoms

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -98,7 +99,7 @@ def batches(family: Sequence[Factorization], source: Source, at: Callable[[Any],
     """
     found: list[list[Factorization]] = []
     allowed = PADDING.get(source.data.device.type, 0) / max(1, work(source.data))
-    for alike in grouped(family, lambda e: _called(at, e, e._batch_key)):
+    for alike in grouped(family, lambda e: _called(at, e, partial(e._batch_key, source))):
         largest = 0
         for k, same in groupby(sorted(alike, key=lambda e: -e.n_components), key=lambda e: int(e.n_components)):
             some = list(same)
