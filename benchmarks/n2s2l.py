@@ -87,7 +87,7 @@ class Parameters:
     metrics: tuple[str, ...] = DISTANCES
     splits: int = 5
     labelled: int = 2
-    iterations: int = 60
+    iterations: int = 30
     multiplicative_iterations: int = 300
     alphas: tuple[float, ...] = (10.0,)
     betas: tuple[float, ...] = (1e-6, 1e-2, 1.0, 100.0)
