@@ -95,13 +95,13 @@ def _gram_by_panels(A: Tensor, width: int = 64) -> Tensor:
 
 def column_norms(F: Tensor) -> Tensor:
     """Euclidean norm of every column, `(..., 1, k)`, safe from overflow and underflow of the squares."""
-    peak = F.abs().amax(-2, keepdim=True)
-    return peak * divide(F, peak).square().sum(-2, keepdim=True).sqrt()
+    peak = torch.maximum(F.amax(-2, keepdim=True), -F.amin(-2, keepdim=True))
+    return peak * torch.linalg.vector_norm(_over(F, peak), dim=-2, keepdim=True)
 
 
 def divide(a: Tensor, b: Tensor) -> Tensor:
     """`a / b` for `b >= 0`, and 0 where `b` is 0."""
-    return torch.where(b > 0, a / torch.where(b > 0, b, 1), 0)
+    return torch.where(b > 0, _over(a, b), 0)
 
 
 def unit_columns(factors: Sequence[Tensor]) -> list[Tensor]:
@@ -111,7 +111,12 @@ def unit_columns(factors: Sequence[Tensor]) -> list[Tensor]:
     """
     norms = [column_norms(F) for F in factors[1:]]
     total = reduce(torch.mul, norms)
-    return [factors[0] * torch.where(total > 0, total, 1), *map(divide, factors[1:], norms)]
+    return [factors[0] * torch.where(total > 0, total, 1), *map(_over, factors[1:], norms)]
+
+
+def _over(a: Tensor, b: Tensor) -> Tensor:
+    """`a / b` for `b >= 0`, and `a` where `b` is 0: one pass where b has a number for a column."""
+    return a / torch.where(b > 0, b, 1)
 
 
 def component_major(F: Tensor) -> Tensor:
