@@ -136,7 +136,7 @@ def n2s2l(**fixed):
 
 
 def graph_nmf(**fixed):
-    row = extrapolating if fixed.get("solver") == "auto" else Row
+    row = extrapolating if fixed.get("solver") == "auto" and fixed.get("scale_free") else Row
     return row(
         lambda **kw: GraphNMF(3, n_neighbors=3, **fixed, **kw),
         lifts_zero_samples=True,  # the mean of its neighbours

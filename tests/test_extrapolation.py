@@ -9,21 +9,24 @@ import scipy.sparse as sp
 import torch
 from tables import problem
 
-from nnfactor import NGE, NMF, NTF
+from nnfactor import NGE, NMF, NTF, GraphNMF
 from nnfactor.core import (
     BetaFit,
     Fit,
     Graph,
     accelerated,
+    as_data,
     extrapolated,
     hals,
     init,
     iterate,
+    m_matrix,
     multiplicative,
     objective,
     run,
     take,
 )
+from nnfactor.models.graph_rules import cg_steps, fastest, hals_sweeps
 
 SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}
 K = 4
@@ -58,7 +61,7 @@ def hals_reference(X, factors, mode, sweeps):
 def her(start, iterations, improve, value_of, unit=False):
     """Algorithm 2 of Ang and Gillis (2019), hp = 3: the accepted pair, its values, and how many were refused.
 
-    `unit`: bases are brought to unit columns before they are extrapolated, their lengths go into the sample factor.
+    `unit`: bases are brought to unit columns before they are extrapolated, their lengths go into the next factor.
     """
     start = list(ref.normalise(start)) if unit else list(start)
     point, before, ahead = list(start), list(start), list(start)
@@ -69,9 +72,9 @@ def her(start, iterations, improve, value_of, unit=False):
         for mode in (*range(1, len(start)), 0):
             new[mode] = improve(moved, mode)
             if unit and mode:
-                length = np.linalg.norm(new[mode], axis=0)
+                length, following = np.linalg.norm(new[mode], axis=0), (mode + 1) % len(start)
                 length[length == 0] = 1
-                new[mode], moved[0] = new[mode] / length, moved[0] * length
+                new[mode], moved[following] = new[mode] / length, moved[following] * length
             further = np.maximum(0, new[mode] + weight * (new[mode] - before[mode]))
             if mode:
                 moved[mode] = further
@@ -330,6 +333,44 @@ def test_products_with_the_data_are_two_an_iteration():
     assert counts == {"times": 51, "times_transposed": 50}  # one more for the objective at the start
 
 
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_graph_models_take_two_products_with_the_data_a_sweep(order, monkeypatch):
+    """At any order: to bring bases to unit length does not void what is remembered of the others."""
+    p = problem(order, (), seed=0, shape=(12, 7, 6, 5)[:order])
+    data, counts = as_data(p.X), {"times": 0, "times_transposed": 0}
+    for name in counts:
+        product = getattr(data, name)
+        monkeypatch.setattr(
+            data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F)
+        )
+    terms = [Fit(data, p.modes), Graph(p.own, "V", gauge=p.modes[1:], weight=3.0)]
+    rules, method = fastest(p.modes, data, 3, m_matrix)
+    run(terms, rules, p.factors, method=method, max_iter=30, tol=0)
+    assert (
+        max(counts.values()) <= 32 and min(counts.values()) >= 30
+    )  # the start is read, and then brought to length one
+
+
+def test_efforts_follow_the_arithmetic():
+    X = np.random.default_rng(0).random((200, 30))
+    dense, sparse = as_data(X), as_data(sp.csr_array(X * (X > 0.95)))
+    assert hals_sweeps(dense, 10) == (3, 4) and hals_sweeps(dense, 100) == (1, 2)  # ratios 3 and 20, 0.3 and 2
+    assert hals_sweeps(sparse, 10) == (1, 1)
+    assert [cg_steps(s) for s in (0, 100, 800, 2700, 1e9, np.inf)] == [4, 4, 8, 12, 24, 24]
+    assert cg_steps(800, momentum=False) == 4
+
+
+def test_a_penalty_without_a_minimum_has_no_momentum():
+    """(c U, V / c) lowers the printed penalty of GraphNMF: with momentum U left the range of float32."""
+    rng = np.random.default_rng(1)
+    X = np.kron(np.eye(3), np.ones((5, 3))) * rng.random((15, 9)) + 0.1 * rng.random((15, 9))
+    told = {"lam": 1e7, "n_neighbors": 3, "init": "random", "max_iter": 300, "tol": 0, "random_state": 0}
+    model = GraphNMF(3, solver="auto", **told).fit(X.astype(np.float32))
+    history = model.history_["objective"]
+    assert (np.diff(history) <= 1e-5 * history[0]).all() and model.embedding_.max() > 0
+    assert model.loss_ <= 1.01 * GraphNMF(3, solver="hals", **told).fit(X.astype(np.float32)).loss_
+
+
 def test_multiplicative_never_extrapolates():
     X, start = data(2)
     model = NMF(K, solver="multiplicative", init=start, max_iter=5, tol=0).fit(X)
@@ -385,3 +426,15 @@ def test_kullback_leibler_factors_hold_no_denormal_numbers():
     rules = dict.fromkeys(("U1", "V"), multiplicative)
     for F in run([fit], rules, start, method=extrapolated, max_iter=400, tol=0).factors.values():
         assert not ((F > 0) & (F < 1e-30)).any() and (F == 0).any()
+
+
+@pytest.mark.parametrize("shape", [(9, 1, 5), (1, 6, 5), (7, 1)])
+def test_a_mode_of_length_one_does_not_change_the_start(shape):
+    X = torch.rand(shape, dtype=torch.float64)
+    with_it = init.random(as_data(X), 3, seed=5)
+    if len(shape) > 2:
+        without = init.random(as_data(X.squeeze()), 3, seed=5)
+        for mine, other in zip([F for F in with_it if len(F) > 1], without):
+            assert torch.equal(mine, other)
+    assert all(bool((F == 1).all()) for F in with_it if len(F) == 1)
+    assert sum(len(F) > 1 for F in with_it) == sum(d > 1 for d in shape)

@@ -146,8 +146,9 @@ class GraphNMF(Factorization):
         depend on the data's scale. Default False, the method as published.
     solver : {"multiplicative", "mu", "auto", "m_matrix", "hals"}
         "multiplicative": the published rules. "m_matrix": V by solving the graph's systems. "hals": both factors
-        column by column. These are monotone. "auto": HALS for U; for V the systems, then HALS, with momentum: the
-        fastest, as for `NGE`.
+        column by column. "auto": HALS for U; for V the systems, then HALS. All are monotone, but for "auto" with
+        `scale_free`, which has momentum as in `NGE` and is the fastest. Without `scale_free` it would carry U out of
+        range: the printed penalty draws it there.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         As for `NMF`.
     n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
@@ -231,7 +232,7 @@ class GraphNMF(Factorization):
         names = ("V", "U")
         if self.solver == "auto":
             solve = partial(m_matrix, cg=self._cg_steps())
-            rules, method = fastest(names, source.data.shape, int(self.n_components), solve, gauge=self.scale_free)
+            rules, method = fastest(names, source.data, int(self.n_components), solve, gauge=self.scale_free)
             return Model(terms, rules, names, method)
         named: dict[str, tuple[Rule, Rule]] = {"m_matrix": (multiplicative, m_matrix), "hals": (hals, hals)}
         basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
@@ -240,10 +241,10 @@ class GraphNMF(Factorization):
     def _batch_key(self, source: Source) -> Hashable:
         if self.solver != "auto":
             return ()
-        return hals_sweeps(source.data.shape, int(self.n_components)), self._cg_steps()
+        return hals_sweeps(source.data, int(self.n_components)), self._cg_steps()
 
     def _cg_steps(self) -> int:
-        return cg_steps(max(values_of(self.lam)) * self.graph_.mean_degree)
+        return cg_steps(max(values_of(self.lam)) * self.graph_.mean_degree, momentum=self.scale_free)
 
     def _links(self, source: Source, y: Any) -> Links:
         n = source.data.shape[0]

@@ -108,9 +108,9 @@ keep_embeddings
         As for `NTF`.
     batch_size : int or None
         None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples as `NMF`
-        does, with the graphs over all samples: a batch sees what it is linked to, so that the objective above never
-        rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs achieve less than iterations
-        over all samples, because what is linked across batches is not solved together.
+        does, without momentum, with the graphs over all samples: a batch sees what it is linked to, so that the
+        objective above never rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs achieve
+        less than iterations over all samples, because what is linked across batches is not solved together.
     forgetting : float
         For `partial_fit`, as for `NMF`. That builds the graphs inside each batch and so minimises the sum of the
         batches' own objectives: hand in several samples of each class at once, and choose
@@ -200,7 +200,7 @@ keep_embeddings
         self.graph_, _ = self._graphs(source, y)
 
     def _batch_key(self, source: Source) -> Hashable:
-        sweeps = hals_sweeps(source.data.shape, int(self.n_components)) if self.solver == "auto" else ()
+        sweeps = hals_sweeps(source.data, int(self.n_components)) if self.solver == "auto" else ()
         return self._discriminative(len(self.classes_)), self._inner_effort(), sweeps
 
     def _model(self, source: Source, y: Any) -> Model:
@@ -236,8 +236,7 @@ keep_embeddings
         names = factor_names(source.data)
         terms: list[Term] = [Fit(source.data, names), *self._penalties(names)]
         if self.solver == "auto":
-            shape, k = source.data.shape, int(self.n_components)
-            rules, method = fastest(names, shape, k, self._graph_solve())
+            rules, method = fastest(names, source.data, int(self.n_components), self._graph_solve())
             return Model(terms, rules, names, method)
         basis, embedding = self._rules()
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
