@@ -79,7 +79,8 @@ class NGE(Online):
     n_discriminative : int or None
         q, the columns of V that carry the discriminative part; 0 to k. None: min(number of classes, k).
     alpha : float
-        Weight of both graphs; the papers try 10, 100, 1000.
+        Weight of both graphs; the papers try 10, 100, 1000. From about 1e6 on, energies drown in float32
+        rounding and the objective bounces: use float64.
     graph : "marginal_fisher", MarginalFisher, or (intrinsic, penalty)
         Built from labels, or given as two adjacencies (dense, scipy sparse or Links; weighted or not) over the
         samples; then `y` may be None and `n_discriminative` is required.
