@@ -114,7 +114,7 @@ class Instance:
         if method.momentum:
             strength = self.alpha * max(self.own.mean_degree, self.between.mean_degree)
             solve = partial(method.V, cg=cg_steps(strength))
-            rules, make = fastest(self.modes, as_data(self.X), self.k, solve)
+            rules, make = fastest(self.modes, self.X.shape, self.k, solve)
             return make(self.terms(method.split), rules)
         order = {name: method.bases for name in self.modes[1:]} | {"V": method.V}
         return step(self.terms(method.split), order)

@@ -8,7 +8,8 @@ import torch
 from nnfactor import NMF
 from nnfactor.core import Links, as_data, objective
 from nnfactor.graphs import knn_graph
-from nnfactor.models.baselines import LNMF, ConstrainedNMF, GraphNMF, labelled_links
+from nnfactor.models.baselines import LNMF, ConstrainedNMF
+from nnfactor.models.graph_nmf import GraphNMF, labelled_links
 
 K, N, M = 4, 15, 8
 quiet = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -344,7 +344,7 @@ def test_graph_models_take_two_products_with_the_data_a_sweep(order, monkeypatch
             data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F)
         )
     terms = [Fit(data, p.modes), Graph(p.own, "V", gauge=p.modes[1:], weight=3.0)]
-    rules, method = fastest(p.modes, data, 3, m_matrix)
+    rules, method = fastest(p.modes, data.shape, 3, m_matrix)
     run(terms, rules, p.factors, method=method, max_iter=30, tol=0)
     assert min(counts.values()) == 30 and max(counts.values()) <= 33  # more where the start is brought to length one
 
@@ -352,8 +352,11 @@ def test_graph_models_take_two_products_with_the_data_a_sweep(order, monkeypatch
 def test_efforts_follow_the_arithmetic():
     X = np.random.default_rng(0).random((200, 30))
     dense, sparse = as_data(X), as_data(sp.csr_array(X * (X > 0.95)))
-    assert hals_sweeps(dense, 10) == (3, 4) and hals_sweeps(dense, 100) == (1, 2)  # ratios 3 and 20, 0.3 and 2
-    assert hals_sweeps(sparse, 10) == (3, 4)  # the same factors as those of dense data
+    assert hals_sweeps(dense.shape, 10) == (3, 4) and hals_sweeps(dense.shape, 100) == (
+        1,
+        2,
+    )  # ratios 3 and 20, 0.3 and 2
+    assert hals_sweeps(sparse.shape, 10) == (3, 4)  # the same factors as those of dense data
     assert [cg_steps(s) for s in (0, 100, 800, 2700, 1e9, np.inf)] == [4, 4, 8, 12, 24, 24]
     assert cg_steps(800, momentum=False) == 4
 

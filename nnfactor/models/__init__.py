@@ -1,7 +1,8 @@
 """Estimators: one file per paper or method, thin on top of the core."""
 
-from .baselines import LNMF, ConstrainedNMF, GraphNMF
+from .baselines import LNMF, ConstrainedNMF
 from .dpca import DPCA
+from .graph_nmf import GraphNMF
 from .kernel_nmf import KernelNMF, PolynomialNMF
 from .mfa import MFA, SMFA
 from .multiview import CoTraining, PairwiseCoRegularizedSpectral

@@ -7,7 +7,6 @@ from functools import partial
 from math import prod
 
 from ..core import Rule, accelerated, composed, hals, step
-from ..core.data import Data
 from ..core.solve import Method
 
 MOST_SWEEPS = 4
@@ -25,20 +24,20 @@ def cg_steps(strength: float, momentum: bool = True) -> int:
     return round(CG * times ** (1 / 3))
 
 
-def hals_sweeps(data: Data, n_components: int) -> tuple[int, ...]:
-    """HALS sweeps over the factor of every mode, for one product of that mode with the data.
+def hals_sweeps(shape: Sequence[int], n_components: int) -> tuple[int, ...]:
+    """HALS sweeps over the factor of every mode, for one product of that mode with data of this shape.
 
     One, and as many more as take half the time of the product and a sweep (Gillis and Glineur 2012), by their
     arithmetic: a product takes `prod(shape) k`, a sweep over d rows `d k^2`. Four at most: to 10 % above the best
     objective, six saved a tenth of the iterations and no time. Zeros that sparse data do not store count as well: the
     same data give the same factors however they are stored.
     """
-    product = prod(data.shape)
-    return tuple(min(MOST_SWEEPS, 1 + int((1 + product / (d * n_components)) / 2)) for d in data.shape)
+    product = prod(shape)
+    return tuple(min(MOST_SWEEPS, 1 + int((1 + product / (d * n_components)) / 2)) for d in shape)
 
 
 def fastest(
-    names: Sequence[str], data: Data, n_components: int, solve: Rule, gauge: bool = True
+    names: Sequence[str], shape: Sequence[int], n_components: int, solve: Rule, gauge: bool = True
 ) -> tuple[dict[str, Rule], Method]:
     """Rules by factor, V (the first name) last, and the method that makes a sweep of them.
 
@@ -47,6 +46,6 @@ def fastest(
     gauge the objective falls as V shrinks and the bases grow; momentum would carry them out of float32's range.
     """
     V, *bases = names
-    own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(data, n_components))
+    own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
     rules: dict[str, Rule] = {**dict(zip(bases, others, strict=True)), V: composed(solve, own)}
     return rules, partial(accelerated, unit=tuple(bases)) if gauge else step

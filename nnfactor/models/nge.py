@@ -201,7 +201,7 @@ keep_embeddings
         self.graph_, _ = self._graphs(source, y)
 
     def _batch_key(self, source: Source) -> Hashable:
-        sweeps = hals_sweeps(source.data, int(self.n_components)) if self.solver == "auto" else ()
+        sweeps = hals_sweeps(source.data.shape, int(self.n_components)) if self.solver == "auto" else ()
         return self._discriminative(len(self.classes_)), self._inner_effort(), sweeps
 
     def _model(self, source: Source, y: Any) -> Model:
@@ -237,7 +237,7 @@ keep_embeddings
         names = factor_names(source.data)
         terms: list[Term] = [Fit(source.data, names), *self._penalties(names)]
         if self.solver == "auto":
-            rules, method = fastest(names, source.data, int(self.n_components), self._graph_solve())
+            rules, method = fastest(names, source.data.shape, int(self.n_components), self._graph_solve())
             return Model(terms, rules, names, method)
         basis, embedding = self._rules()
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
