@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class Views:
             raise ValueError(f"scales has {len(scales)} numbers, but there are {len(self.fits)} views")
         object.__setattr__(self, "scales", scales)
 
-    @property
+    @cached_property
     def touches(self) -> tuple[str, ...]:
         """The shared factor, the views' own, and the weights."""
         return (*dict.fromkeys(name for fit in self.fits for name in fit.touches), self.weights)
@@ -74,14 +74,20 @@ class Views:
         """
         if name == self.weights:
             return Block(push=self.distances(factors).clamp(min=0) / 2)
-        blocks, weights = [], []
-        for p, fit in enumerate(self.fits):
-            if name in fit.touches:
-                w = factors[self.weights][..., p, None]  # (..., 1, 1)
-                w = w if name == fit.modes[0] else w + (w == 0)
-                weights.append(w if self.scales[p] == 1 else self.scales[p] * w)
-                blocks.append(fit.block(factors, name))
-        return weighted(blocks, weights)
+        shared, own = self._shares(factors)
+        weights = shared if name == self.fits[0].modes[0] else own
+        here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
+        return weighted([self.fits[p].block(factors, name) for p in here], [weights[p] for p in here])
+
+    def _shares(self, factors: Factors) -> tuple[list[Tensor], list[Tensor]]:
+        """The weight of every view times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
+        pi, first = factors[self.weights], self.fits[0].data
+        return first.memo(("shares", self), (pi,), lambda: self._split_weights(pi))
+
+    def _split_weights(self, pi: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        scales = self._scales_as(pi)
+        both = scales * pi, scales * (pi + (pi == 0))
+        return [w.unsqueeze(-1) for w in both[0].unbind(-1)], [w.unsqueeze(-1) for w in both[1].unbind(-1)]
 
     def distances(self, factors: Factors) -> Tensor:
         """`s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; nearly free within sweeps (see `_cross`), and remembered."""
@@ -96,8 +102,12 @@ class Views:
         last_first = [_cross(fit, factors) for fit in self.fits[::-1]]  # those that V has just read are in the cache
         cross = torch.stack(last_first[::-1], dim=-1)
         norms = first.memo(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
-        scales = first.memo(("scales", self), (), lambda: torch.stack([norms.new_full((), s) for s in self.scales]))
-        return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * scales
+        return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * self._scales_as(norms)
+
+    def _scales_as(self, like: Tensor) -> Tensor:
+        """The scales `(P,)`, made once for every dtype."""
+        make = lambda: torch.stack([like.new_full((), s) for s in self.scales])
+        return self.fits[0].data.memo(("scales", self, like.dtype), (), make)
 
     def value(self, factors: Factors) -> Tensor:
         """The weighted sum of the distances."""
