@@ -344,9 +344,11 @@ class TestWhatIsPromised:
             err = np.linalg.norm(X - model.inverse_transform(V)) - model.reconstruction_err_
             assert err <= 1e-3 * np.linalg.norm(X)
         rows = np.concatenate([model.transform(X[i : i + 1]) for i in (7, 3)])
-        same(model.transform(X[[7, 3]]), rows, 1e-7)
         among = model.transform(np.concatenate([X[[7, 3]], 1e6 * X]))[:2]
-        same(among, rows, 1e-7)  # whatever the others are
+        unique = not MATRIX[key].reconstructs or np.linalg.cond(model.factors_[0]) < 1e7
+        told = (lambda V: V) if unique else model.inverse_transform  # equal bases share their coefficients in any way
+        same(told(model.transform(X[[7, 3]])), told(rows), 1e-7)
+        same(told(among), told(rows), 1e-7)  # whatever the others are
         assert MATRIX[key].negative_features or (V >= 0).all()
 
     @every_matrix

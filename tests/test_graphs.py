@@ -329,6 +329,13 @@ def test_links_with_cliques_equal_dense_algebra(seed, batch, dtype):
     torch.testing.assert_close(links @ F, S @ F)
     torch.testing.assert_close(links.degree(F), S.sum(1, keepdim=True))
     torch.testing.assert_close(links.energy(F), (F * (L @ F)).sum(-2, keepdim=True), rtol=1e-5, atol=1e-5)
+    own, neighbours = links.energy_parts(F, slice(0, 1))
+    first = F[..., :1]
+    torch.testing.assert_close(own, (first * (S.sum(1, keepdim=True) * first)).sum(-2, keepdim=True))
+    torch.testing.assert_close(neighbours, (first * (S @ first)).sum(-2, keepdim=True))
+    torch.testing.assert_close(links.times(F, slice(0, 1)), S @ first)  # the product that was kept
+    F.mul_(2)
+    torch.testing.assert_close(links.times(F, slice(0, 1)), S @ F[..., :1])
 
 
 def test_marginal_fisher_of_one_large_class_is_cheap():

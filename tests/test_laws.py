@@ -26,6 +26,7 @@ from nnfactor.core import (
     take,
 )
 from nnfactor.core.links import rows_of
+from nnfactor.core.ops import component_major
 
 BATCHES = [(), (3,), (2, 2)]
 EVERYTHING = {**TERMS, **MIXED}
@@ -98,6 +99,29 @@ def test_a_batch_equals_the_separate_runs(key, rule):
                 near = 1e-8 * float(p.factors[name].max())  # penalties may drive a factor to rounding noise
                 mine, its = together["factors"][name][i], alone["factors"][name]
                 torch.testing.assert_close(mine, its, rtol=1e-8, atol=near)
+
+
+@pytest.mark.parametrize(
+    "key, rule", [*((k, r) for k in MODELS for r in RULES), *((k, "multiplicative") for k in MIXED)]
+)
+def test_the_memory_order_of_factors_changes_nothing(key, rule):
+    for order in (2, 3):
+        p = problem(order, seed=11, zeros=0.2, k=3)
+        sweep = step(EVERYTHING[key](p), dict.fromkeys(p.order_of_updates, RULES[rule]))
+        by_component = {n: component_major(F) if F.dim() else F for n, F in p.factors.items()}
+        by_row = {n: F.contiguous() for n, F in p.factors.items()}
+        one, other = (sweep(sweep({"factors": factors}))["factors"] for factors in (by_component, by_row))
+        for name in p.modes:
+            near = 1e-8 * float(one[name].max())
+            torch.testing.assert_close(one[name], other[name], rtol=1e-8, atol=near)
+
+
+def test_factors_of_sparse_data_stay_in_rows():
+    p = problem(2, seed=4, k=3)
+    terms = [Fit(p.X.to_sparse_coo(), p.modes), Graph(p.own, "V")]
+    sweep = step(terms, {"U1": multiplicative, "V": m_matrix})
+    factors = sweep({"factors": {n: component_major(p.factors[n]) for n in p.modes}})["factors"]
+    assert all(ops.row_major(factors[name]) for name in p.modes)
 
 
 @pytest.mark.parametrize("k", [130, 192])

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from .links import Links
+from .ops import row_major
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,12 +38,15 @@ class Some:
     mask: Tensor
 
     def take(self, F: Tensor) -> Tensor:
-        """Those rows of a factor, component-major."""
-        return F.mT.index_select(-1, self.index).mT
+        """Those rows of a factor, in its memory order."""
+        return F.index_select(-2, self.index) if row_major(F) else F.mT.index_select(-1, self.index).mT
 
     def add(self, total: Tensor, values: Tensor, alpha: int = 1) -> None:
         """Add `values (..., r, k)` to those rows of `total`, in place."""
-        total.mT.index_add_(-1, self.index, values.mT, alpha=alpha)
+        if row_major(total):
+            total.index_add_(-2, self.index, values, alpha=alpha)
+        else:
+            total.mT.index_add_(-1, self.index, values.mT, alpha=alpha)
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +75,7 @@ class Quad:
         if isinstance(self.rows, Links) and not self.mixes_columns:
             return self.rows.times(F, self.span) * self.cols
         F = F if self.span is None else F[..., self.span]
-        return self.on_rows((self.cols @ F.mT).mT if self.mixes_columns else F * self.cols)
+        return self.on_rows(_mixed(F, self.cols) if self.mixes_columns else F * self.cols)
 
     def on_rows(self, F: Tensor) -> Tensor:
         """`rows F`."""
@@ -79,6 +83,15 @@ class Quad:
         if rows is None:
             return F
         return rows @ F if isinstance(rows, Links) or self.couples_rows else rows * F
+
+    def entry_weights(self, F: Tensor) -> Tensor | None:
+        """What the entries of F are multiplied with, in its memory order, if that is all that the quad does."""
+        rows = self._rows
+        if self.mixes_columns or not (rows is None or (isinstance(rows, Tensor) and rows.shape[-1] == 1)):
+            return None
+        if rows is None:
+            return self.cols
+        return rows * self.cols if row_major(F) else (self.cols.mT * rows.mT).mT
 
     @property
     def partial(self) -> bool:
@@ -184,27 +197,35 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
         columns = q.span or slice(None)
         if isinstance(q.rows, Some):
             here = q.rows.take(F[..., columns])
-            q.rows.add(total[..., columns], (q.cols @ here.mT).mT if q.mixes_columns else here * q.cols, alpha)
+            q.rows.add(total[..., columns], _mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
         elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
-        elif q.rows is None or isinstance(q.rows, Links) or q.mixes_columns or q.couples_rows:
+        elif (weights := q.entry_weights(F)) is not None:
+            total[..., columns].addcmul_(F[..., columns], weights, value=alpha)
+        else:
             total[..., columns].add_(q(F), alpha=alpha)
-        else:  # weights of rows and columns: one pass, component-major as F is
-            total[..., columns].addcmul_(F[..., columns], (q.cols.mT * q.rows.mT).mT, value=alpha)
     return total
+
+
+def _mixed(F: Tensor, G: Tensor) -> Tensor:
+    """`F G` for a symmetric G, in the memory order of F."""
+    return F @ G if row_major(F) else (G @ F.mT).mT
 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     """The sum of quads and a linear part; a new tensor only where there is something to add."""
-    some = [q for q in quads if q.partial]
-    whole = [q(F) for q in quads if not q.partial]
-    parts = whole if linear is None else [*whole, linear]
+    whole = [q for q in quads if q.mixes_columns and not q.partial]
+    rest = [q for q in quads if q not in whole]
+    parts = [q(F) for q in whole] + ([] if linear is None else [linear])
     total = reduce(_onto if whole else torch.add, parts) if parts else torch.zeros_like(F)
-    if not some:
+    if not rest:
         return total
-    if total is linear or total.shape != F.shape:
-        total = total.expand_as(F).clone()  # the linear part may be shared
-    return accumulate(total, some, F)
+    if total is not linear and total.shape == F.shape:
+        return accumulate(total, rest, F)
+    first, *others = rest  # the linear part may be shared
+    if first.partial or (weights := first.entry_weights(F)) is None:
+        return accumulate(total.expand_as(F).clone(), rest, F)
+    return accumulate(torch.addcmul(total, F, weights), others, F)
 
 
 def _onto(total: Tensor, part: Tensor) -> Tensor:

@@ -205,11 +205,11 @@ class Sparse:
         return self.memo("sqnorm", (), lambda: _sum64(self.rows.values.double().square()))
 
     def times(self, F: Tensor) -> Tensor:
-        """`X @ F`, component-major."""
+        """`X @ F`: of a single problem in rows, of a batch component-major."""
         return _sparse_wide(self.rows, F)
 
     def times_transposed(self, F: Tensor) -> Tensor:
-        """`X.T @ F`, component-major."""
+        """`X.T @ F`, as for `times`."""
         return _sparse_wide(self.columns, F)
 
     def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
@@ -331,7 +331,7 @@ def _column_sums(factors: Sequence[Tensor], mode: int) -> Tensor:
 def _sparse_wide(X: CSR, F: Tensor) -> Tensor:
     """`X @ F` for every problem of a batch as one sparse product."""
     rows = X.product(to_rows(F))
-    return rows.mT.contiguous().view(*F.shape[:-2], F.shape[-1], -1).mT
+    return rows if F.dim() == 2 else rows.mT.contiguous().view(*F.shape[:-2], F.shape[-1], -1).mT
 
 
 def _rows(matrix: Tensor, problems: int = 1) -> int:

@@ -94,24 +94,38 @@ class Links:
         """Sum of the weights at every node, `(n, 1)`, on the device and in the dtype of `F`."""
         return self.on(F).degree
 
-    def product(self, rows: Tensor) -> Tensor:
-        """`S @ rows` for a plain row-major matrix `(n, c)`."""
+    def product(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """`S @ rows` for a plain row-major matrix `(n, c)`, into `out` if given."""
         if rows.shape[0] != self.n_nodes:
             raise ValueError(f"a graph of {self.n_nodes} nodes cannot act on {rows.shape[0]} rows")
-        return self.on(rows).product(rows)
+        return self.on(rows).product(rows, out)
 
     def __matmul__(self, F: Tensor) -> Tensor:
         return self.times(F)
 
     def times(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`S F` for all columns of a factor or some, `(..., n, s)`."""
-        out = self.product(rows_of(F, span))
+        out = self._times(F, span)
         return out if F.dim() == 2 else out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
 
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
-        key, shape = span and (span.start, span.stop), (*F.shape[:-2], 1, -1)
-        return self._memo(key, (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
+        shape = (*F.shape[:-2], 1, -1)
+        return self._memo(("energy", _ends(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
+
+    def energy_parts(self, F: Tensor, span: slice | None = None) -> tuple[Tensor, Tensor]:
+        """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
+        rows, shape = rows_of(F, span), (*F.shape[:-2], 1, -1)
+        both = self.degree(F).mT @ rows.square(), (rows * self._times(F, span, keep=True)).sum(0)
+        return both[0].view(shape), both[1].view(shape)
+
+    def _times(self, F: Tensor, span: slice | None, keep: bool = False) -> Tensor:
+        """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
+        key = ("times", _ends(span))
+        if keep:
+            return self._memo(key, (F,), lambda: self.product(rows_of(F, span)))
+        seen = self._memo.known(key, (F,))
+        return self.product(rows_of(F, span)) if seen is None else seen
 
     def toarray(self) -> np.ndarray:
         """The dense adjacency (for small graphs and tests)."""
@@ -130,6 +144,10 @@ class Links:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _there={}, _memo=Memo())
+
+
+def _ends(span: slice | None) -> tuple[int, int] | None:
+    return None if span is None else (span.start, span.stop)
 
 
 def as_links(graph: Any, name: str = "links") -> Links:
@@ -226,11 +244,12 @@ class _OnDevice:
             return degree
         return degree + self.weights * (self.sizes - 1)
 
-    def product(self, rows: Tensor) -> Tensor:
-        parts = [] if self.adjacency is None else [self.adjacency.product(rows)]
+    def product(self, rows: Tensor, out: Tensor | None) -> Tensor:
+        out = rows.new_empty(rows.shape) if out is None else out
+        out = out.zero_() if self.adjacency is None else self.adjacency.product(rows, out)
         if self.links.cliques is not None:
-            parts.append((self._class_sums(rows) - rows).mul_(self.weights))
-        return reduce(torch.add, parts) if parts else torch.zeros_like(rows)
+            out.addcmul_(self._class_sums(rows).sub_(rows), self.weights)
+        return out
 
     def energy(self, rows: Tensor) -> Tensor:
         parts = [piece.product(rows).square_().sum(0) for piece in self.incidence]

@@ -26,7 +26,7 @@ class Memo:
         inputs = tuple(inputs)
         if any([t.requires_grad or t.is_inference() for t in inputs]):
             return make()
-        state = [(id(t), t._version) for t in inputs]
+        state = _state(inputs)
         seen = self._kept.get(key)
         if seen is None or seen[0] != state:
             value = make()
@@ -35,9 +35,18 @@ class Memo:
             seen = self._kept[key] = (state, inputs, value)
         return seen[2]
 
+    def known(self, key: Hashable, inputs: tuple[Tensor, ...]) -> Any:
+        """What is remembered of these inputs under this key, or None."""
+        seen = self._kept.get(key)
+        return seen[2] if seen and not inputs[0].is_inference() and seen[0] == _state(inputs) else None
+
     def clear(self) -> None:
         """Forget everything (and release what it held)."""
         self._kept.clear()
+
+
+def _state(inputs: tuple[Tensor, ...]) -> list[tuple[int, int]]:
+    return [(id(t), t._version) for t in inputs]
 
 
 def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,7 +1,8 @@
 """Batched tensor algebra for CP models, equal to TensorLy's where TensorLy has the same function.
 
 A factor is `(..., rows, k)`; leading dimensions are a batch of independent problems. Factors are best stored
-component-major, `(..., k, rows)` in memory and seen through `.mT`, and everything here keeps that order.
+component-major, `(..., k, rows)` in memory and seen through `.mT`, and everything here keeps that order. Only a single
+problem's factors of sparse data are better row-major: a sparse product takes and gives rows.
 """
 
 from __future__ import annotations
@@ -122,6 +123,11 @@ def _over(a: Tensor, b: Tensor) -> Tensor:
 def component_major(F: Tensor) -> Tensor:
     """The same factor, stored `(..., k, rows)` contiguous and seen through `.mT`."""
     return F.mT.contiguous().mT
+
+
+def row_major(F: Tensor) -> bool:
+    """Whether a factor is that of a single problem and stored row by row."""
+    return F.dim() == 2 and F.shape[1] > 1 and F.stride(1) == 1
 
 
 def wide(X: Tensor, F: Tensor) -> Tensor:

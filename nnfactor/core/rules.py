@@ -17,7 +17,7 @@ from torch import Tensor
 from .block import Block, Quad, accumulate
 from .links import Links, from_rows, rows_of, to_rows
 from .memo import tiny
-from .ops import component_major, divide, safe_ratio
+from .ops import component_major, divide, row_major, safe_ratio
 
 WIDE, NARROW = 64, 16  # columns of a factor that HALS works on between two matrix products, at most
 SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more leave the cache between two columns
@@ -37,6 +37,7 @@ def multiplicative(F: Tensor, block: Block, power: float | None = None) -> Tenso
     (Lee and Seung 2001, Fevotte and Idier 2011, Yang and Oja 2011).
     """
     power = block.power if power is None else power
+    F = _stored_as_pull(F, block)
     ratio = safe_ratio(block.down(F), block.up(F), fresh=any(q.sign > 0 for q in block.quads))
     return (ratio if power == 1 else ratio.pow_(power)).mul_(F)
 
@@ -66,6 +67,7 @@ def m_matrix(
     coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Links) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
+    F = _stored_as_pull(F, block)
     up, x = to_rows(block.up(F)), rows_of(F)
     pull = to_rows(block.without(coupled).down(F).expand_as(F))
     links = _links_on_rows(coupled, F)
@@ -73,7 +75,8 @@ def m_matrix(
     y = _conjugate_gradients(x, up, t.sqrt(), pull, links, cg, tol, max_cg) if cg or tol is not None else x
     for _ in range(sweeps):
         y = t * (pull + links(y))
-    return from_rows(torch.where(up > 0, y, x), F)
+    y = torch.where(up > 0, y, x)
+    return y if row_major(F) else from_rows(y, F)
 
 
 @torch.no_grad()
@@ -134,6 +137,13 @@ def composed(*rules: Rule) -> Rule:
     return both
 
 
+def _stored_as_pull(F: Tensor, block: Block) -> Tensor:
+    """The factor in the memory order of the pull: row-major of sparse data, else component-major."""
+    if block.pull is None or block.pull.shape != F.shape or row_major(F) == row_major(block.pull):
+        return F  # the very tensor: products with it are remembered
+    return component_major(F) if row_major(F) else rows_of(F)
+
+
 def _needs_quadratic(block: Block, rule: str) -> None:
     if not block.quadratic:
         raise ValueError(
@@ -152,18 +162,19 @@ def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
     parts.sort(key=lambda part: part[1].start)
     ends = [span.stop for _, span, _ in parts]
     tiled = [span.start for _, span, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
+    weights = torch.cat([c for _, _, c in parts], dim=-1).flatten()
 
     def apply(z: Tensor) -> Tensor:
+        if tiled and b == 1:  # every column belongs to one graph: each writes where its columns are
+            total = torch.empty_like(z)
+            for links, span, _ in parts:
+                links.product(z[:, span], out=total[:, span])
+            return total.mul_(weights)
         z = z.view(n, b, k)
-        products = [
-            links.product(z[..., span].flatten(1)).view(n, b, span.stop - span.start).mul_(c)
-            for links, span, c in parts
-        ]
-        if tiled:  # every column belongs to one graph
-            return (torch.cat(products, dim=-1) if len(products) > 1 else products[0]).view(n, b * k)
         total = torch.zeros_like(z)
-        for (_, span, _), value in zip(parts, products, strict=True):
-            total[..., span].add_(value)
+        for links, span, c in parts:
+            product = links.product(z[..., span].flatten(1)).view(n, b, span.stop - span.start)
+            total[..., span].addcmul_(product, c)
         return total.view(n, b * k)
 
     return apply
@@ -179,20 +190,23 @@ def _conjugate_gradients(
     """
     w = (x * up).sqrt_()
     target = s * pull
-    r = torch.addcmul(target, s, links(x)).sub_(w)
-    p, rr = r, _squares(r)
+    p = r = torch.addcmul(target, s, links(x)).sub_(w)
+    pp = rr = _squares(r)  # squared lengths: of p by recursion, for p was orthogonal to r
     enough = None if tol is None else tol**2 * _squares(target)
-    floor = torch.finfo(x.dtype).eps
-    for i in range(cg if tol is None else max_cg):
+    floor, steps = torch.finfo(x.dtype).eps, cg if tol is None else max_cg
+    for i in range(steps):
         if enough is not None and i % 5 == 0 and bool((rr <= enough).all()):
             break
         Ap = torch.addcmul(p, s, links(s * p), value=-1)
         curvature = (p * Ap).sum(0)
-        curvature = torch.where(curvature > floor * _squares(p), curvature, 0)
-        a = divide(rr, curvature)
-        w, r = w.addcmul_(a, p), torch.addcmul(r, a, Ap, value=-1)
-        new = _squares(r)
-        p, rr = torch.addcmul(r, divide(new, rr), p), new
+        a = torch.where(curvature > floor * pp, rr / curvature, 0)
+        w.addcmul_(a, p)
+        if i == steps - 1:
+            break
+        r = torch.addcmul(r, a, Ap, value=-1)
+        before, rr = rr, _squares(r)
+        b = torch.where(before > 0, rr / before, 0)
+        p, pp = torch.addcmul(r, b, p), torch.addcmul(rr, b * b, pp)
     return w.mul_(s).clamp_(min=0)
 
 

@@ -50,11 +50,12 @@ class CSR:
         crow = self.crow[a : b + 1] - self.crow[a]
         return CSR(crow, self.col[entries], self.values[entries], (b - a, self.shape[1]))
 
-    def product(self, rows: Tensor) -> Tensor:
-        """`matrix @ rows`, row-major."""
+    def product(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """`matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
-            return _product(self.matrix, rows)
-        return _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
+            return _product(self.matrix, rows, out)
+        product = _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
+        return product if out is None else out.copy_(product)
 
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
         """`<left_i, right_j>` at every stored entry (i, j), `(nnz,)`: nothing of size nnz x k is ever made."""
@@ -85,9 +86,9 @@ def _assemble(crow: Tensor, col: Tensor, values: Tensor, columns: int) -> Tensor
         return torch.sparse_csr_tensor(crow, col, values, (crow.numel() - 1, columns), check_invariants=False)
 
 
-def _product(matrix: Tensor, rows: Tensor) -> Tensor:
+def _product(matrix: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
     """`matrix @ rows` without the zeros and the copy that the operator spends on its result (half its time)."""
-    out = rows.new_empty(matrix.shape[0], rows.shape[1])
+    out = rows.new_empty(matrix.shape[0], rows.shape[1]) if out is None else out
     return torch.addmm(out, matrix, rows, beta=0, out=out)
 
 

@@ -206,8 +206,7 @@ class Graph:
             return Block(quads=(Quad(c, self.links.degree(V), 1, span), Quad(c, self.links, -1, span)))
         if self.split == "exact":
             return Block(quads=(Quad(self._all(c * self.links.energy(V, span), V)),))
-        F = V if span is None else V[..., span]
-        own, neighbours = ((F * Z).sum(-2, keepdim=True) for Z in (self.links.degree(V) * F, self.links.times(V, span)))
+        own, neighbours = self.links.energy_parts(V, span)
         return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
@@ -330,8 +329,9 @@ def _check_weight(term: Any) -> None:
 def per_column(weight: Weight, factors: Factors, F: Tensor) -> Tensor:
     """A weight as `(..., 1, k)` for factor `F`: from a number, a tensor `(...)`, or the name of a state entry."""
     w = factors[weight] if isinstance(weight, str) else weight
-    w = w.to(F.device, F.dtype)[..., None, None] if isinstance(w, Tensor) else w
-    return w * torch.ones_like(F[..., :1, :])
+    if not isinstance(w, Tensor):
+        return F.new_full((*F.shape[:-2], 1, F.shape[-1]), w)
+    return w.to(F.device, F.dtype)[..., None, None] * torch.ones_like(F[..., :1, :])
 
 
 def square_norms(F: Tensor) -> Tensor:
