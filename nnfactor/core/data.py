@@ -65,6 +65,10 @@ class Dense:
         """The largest absolute value of an entry."""
         return float(self.X.abs().max())
 
+    def filled(self) -> float:
+        """The share of the entries that are not zero (kept)."""
+        return self.memo("filled", (), lambda: int(self.X.count_nonzero()) / prod(self.shape))
+
     def scaled(self, factor: float) -> Dense:
         """The data times a number (a copy)."""
         return Dense(self.X * factor, self.cut)
@@ -185,6 +189,10 @@ class Sparse:
     def largest(self) -> float:
         """The largest absolute value of an entry (kept)."""
         return self.memo("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
+
+    def filled(self) -> float:
+        """The share of the entries that are not zero (kept)."""
+        return self.memo("filled", (), lambda: int(np.count_nonzero(self._host.data)) / prod(self.shape))
 
     def scaled(self, factor: float) -> Sparse:
         """The data times a number (a copy)."""

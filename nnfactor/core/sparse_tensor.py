@@ -107,6 +107,10 @@ class SparseTensor:
         values = self.rows.values
         return self.memo("largest", (), lambda: float(values.abs().max()) if len(values) else 0.0)
 
+    def filled(self) -> float:
+        """The share of the entries that are not zero (kept)."""
+        return self.memo("filled", (), lambda: int(self.rows.values.count_nonzero()) / prod(self.shape))
+
     def scaled(self, factor: float) -> SparseTensor:
         """The data times a number: a copy of the values, the pattern is shared."""
         other = object.__new__(SparseTensor)
