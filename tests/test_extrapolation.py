@@ -170,6 +170,14 @@ def test_estimators_use_it(order, sweeps):
     assert_same([model.embedding_, *model.factors_], bmme(X, start, 8, 1), 1e-8)
 
 
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+def test_two_sweeps_for_data_that_are_nearly_all_zeros(store):
+    rng = np.random.default_rng(0)
+    X, start = rng.random((30, 20)) * (rng.random((30, 20)) < 0.08), [rng.random((30, 3)), rng.random((20, 3))]
+    model = NMF(3, init=start, max_iter=8, tol=0).fit(store(X))
+    assert_same([model.embedding_, *model.factors_], her_frobenius(X, start, 8, 2)[0])
+
+
 @pytest.mark.parametrize("n", [1, 5, 40])
 @pytest.mark.parametrize("order", [2, 3])
 def test_models_with_graphs_use_it(order, n):
