@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
+from typing import cast
 
 import torch
 from torch import Tensor
 
 from .links import Links
-from .ops import row_major
+from .ops import mixed, row_major
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,23 +73,21 @@ class Quad:
 
     def __call__(self, F: Tensor) -> Tensor:
         """`rows F cols` on its columns, without the sign; F's memory order is kept, but for a graph."""
-        if isinstance(self.rows, Links) and not self.mixes_columns:
-            return self.rows.times(F, self.span) * self.cols
         F = F if self.span is None else F[..., self.span]
-        return self.on_rows(_mixed(F, self.cols) if self.mixes_columns else F * self.cols)
+        return self.on_rows(mixed(F, self.cols) if self.mixes_columns else F * self.cols)
 
     def on_rows(self, F: Tensor) -> Tensor:
         """`rows F`."""
         rows = self._rows
         if rows is None:
             return F
-        return rows @ F if isinstance(rows, Links) or self.couples_rows else rows * F
+        return rows @ F if self.couples_rows else cast(Tensor, rows) * F
 
     def entry_weights(self, F: Tensor) -> Tensor | None:
         """What the entries of F are multiplied with, in its memory order, if that is all that the quad does."""
-        rows = self._rows
-        if self.mixes_columns or not (rows is None or (isinstance(rows, Tensor) and rows.shape[-1] == 1)):
+        if self.mixes_columns or self.couples_rows:
             return None
+        rows = cast("Tensor | None", self._rows)
         if rows is None:
             return self.cols
         return rows * self.cols if row_major(F) else (self.cols.mT * rows.mT).mT
@@ -105,9 +104,9 @@ class Quad:
 
     @property
     def couples_rows(self) -> bool:
-        """Whether rows are coupled: a graph or a matrix."""
+        """Whether rows are coupled: a graph, a matrix, or whatever else is not one weight for each."""
         rows = self._rows
-        return isinstance(rows, Links) or (rows is not None and rows.shape[-1] > 1)
+        return rows is not None and not (isinstance(rows, Tensor) and rows.shape[-1] == 1)
 
     def row_sums(self, F: Tensor) -> Tensor | float:
         """`rows 1`: what majorises both `rows` and `-rows` as a diagonal (Gershgorin)."""
@@ -197,7 +196,7 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
         columns = q.span or slice(None)
         if isinstance(q.rows, Some):
             here = q.rows.take(F[..., columns])
-            q.rows.add(total[..., columns], _mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
+            q.rows.add(total[..., columns], mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
         elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif (weights := q.entry_weights(F)) is not None:
@@ -205,11 +204,6 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
         else:
             total[..., columns].add_(q(F), alpha=alpha)
     return total
-
-
-def _mixed(F: Tensor, G: Tensor) -> Tensor:
-    """`F G` for a symmetric G, in the memory order of F."""
-    return F @ G if row_major(F) else (G @ F.mT).mT
 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:

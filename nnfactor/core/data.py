@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from . import divergence as div
-from .links import to_rows
+from .links import from_rows, to_rows
 from .memo import Memo, tiny
 from .ops import component_major, even_cut, gram, khatri_rao, wide
 from .pattern import each_problem, inside_divergence, inside_residual
@@ -339,7 +339,7 @@ def _column_sums(factors: Sequence[Tensor], mode: int) -> Tensor:
 def _sparse_wide(X: CSR, F: Tensor) -> Tensor:
     """`X @ F` for every problem of a batch as one sparse product."""
     rows = X.product(to_rows(F))
-    return rows if F.dim() == 2 else rows.mT.contiguous().view(*F.shape[:-2], F.shape[-1], -1).mT
+    return rows if F.dim() == 2 else from_rows(rows, F)
 
 
 def _rows(matrix: Tensor, problems: int = 1) -> int:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .memo import Memo, remembered
+from .ops import row_major
 from .sparse import CSR, from_torch_sparse, narrow
 
 
@@ -174,8 +175,8 @@ def rows_of(F: Tensor, span: slice | None = None) -> Tensor:
 
 
 def from_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """Back from `to_rows`: `(n, B k)` to the shape of `like`, component-major."""
-    return rows.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
+    """Back from `to_rows`: `(n, B k)` to the shape of `like`; component-major, or in rows where `like` is."""
+    return rows if row_major(like) else rows.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
 
 
 @dataclass(eq=False)

@@ -38,7 +38,7 @@ class Memo:
     def known(self, key: Hashable, inputs: tuple[Tensor, ...]) -> Any:
         """What is remembered of these inputs under this key, or None."""
         seen = self._kept.get(key)
-        return seen[2] if seen and not inputs[0].is_inference() and seen[0] == _state(inputs) else None
+        return seen[2] if seen and not any([t.is_inference() for t in inputs]) and seen[0] == _state(inputs) else None
 
     def clear(self) -> None:
         """Forget everything (and release what it held)."""

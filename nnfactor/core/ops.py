@@ -130,6 +130,11 @@ def row_major(F: Tensor) -> bool:
     return F.dim() == 2 and F.shape[1] > 1 and F.stride(1) == 1
 
 
+def mixed(F: Tensor, G: Tensor) -> Tensor:
+    """`F G` for a symmetric `G (..., k, k)`, in the memory order of F."""
+    return F @ G if row_major(F) else (G @ F.mT).mT
+
+
 def wide(X: Tensor, F: Tensor) -> Tensor:
     """`X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows, component-major."""
     if F.dim() == 2:

@@ -75,8 +75,7 @@ def m_matrix(
     y = _conjugate_gradients(x, up, t.sqrt(), pull, links, cg, tol, max_cg) if cg or tol is not None else x
     for _ in range(sweeps):
         y = t * (pull + links(y))
-    y = torch.where(up > 0, y, x)
-    return y if row_major(F) else from_rows(y, F)
+    return from_rows(torch.where(up > 0, y, x), F)
 
 
 @torch.no_grad()
@@ -162,14 +161,13 @@ def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
     parts.sort(key=lambda part: part[1].start)
     ends = [span.stop for _, span, _ in parts]
     tiled = [span.start for _, span, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
-    weights = torch.cat([c for _, _, c in parts], dim=-1).flatten()
 
     def apply(z: Tensor) -> Tensor:
         if tiled and b == 1:  # every column belongs to one graph: each writes where its columns are
             total = torch.empty_like(z)
-            for links, span, _ in parts:
-                links.product(z[:, span], out=total[:, span])
-            return total.mul_(weights)
+            for links, span, c in parts:
+                links.product(z[:, span], out=total[:, span]).mul_(c)
+            return total
         z = z.view(n, b, k)
         total = torch.zeros_like(z)
         for links, span, c in parts:
@@ -199,13 +197,13 @@ def _conjugate_gradients(
             break
         Ap = torch.addcmul(p, s, links(s * p), value=-1)
         curvature = (p * Ap).sum(0)
-        a = torch.where(curvature > floor * pp, rr / curvature, 0)
+        a = divide(rr, torch.where(curvature > floor * pp, curvature, 0))
         w.addcmul_(a, p)
         if i == steps - 1:
             break
         r = torch.addcmul(r, a, Ap, value=-1)
         before, rr = rr, _squares(r)
-        b = torch.where(before > 0, rr / before, 0)
+        b = divide(rr, before)
         p, pp = torch.addcmul(r, b, p), torch.addcmul(rr, b * b, pp)
     return w.mul_(s).clamp_(min=0)
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from .block import Block, Quad, Some
-from .ops import component_major, gram
+from .ops import component_major, gram, mixed
 from .terms import Factors, Fit, Weight, per_column
 
 # Terms
@@ -209,8 +209,6 @@ class Design:
     def __matmul__(self, F: Tensor) -> Tensor:
         return self.A.mT @ (self.A @ F)
 
-    __mul__ = __matmul__  # a 1 x 1 matrix and a weight are the same to a quad
-
     def sum(self, dim: int, keepdim: bool = True) -> Tensor:
         """Row sums (the matrix is symmetric: of either dimension)."""
         return self.A.mT @ self.A.sum(-1, keepdim=True)
@@ -295,11 +293,11 @@ def exact(F: Tensor, block: Block) -> Tensor:
     G, net = _net_gram(block, F), _net(block)
     B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
     P = _pseudo_inverse(G)
-    new = _times(B.expand_as(F), P)
-    gradient = _times(F.double(), G) - B
+    new = mixed(B.expand_as(F), P)
+    gradient = mixed(F.double(), G) - B
     step = new - F
-    rise = (step * (2 * gradient + _times(step, G))).sum((-2, -1), keepdim=True)
-    return component_major(torch.where(rise > 0, F - _times(gradient, P), new).to(F.dtype))
+    rise = (step * (2 * gradient + mixed(step, G))).sum((-2, -1), keepdim=True)
+    return component_major(torch.where(rise > 0, F - mixed(gradient, P), new).to(F.dtype))
 
 
 def least_squares(F: Tensor, block: Block) -> Tensor:
@@ -387,8 +385,3 @@ def _where_finite(M: Tensor, f: Any) -> Tensor:
     """`f(M)`, and NaN for the problems whose M is not finite: decompositions would raise for all of them."""
     ok = torch.isfinite(M).all(-1, keepdim=True).all(-2, keepdim=True)
     return torch.where(ok, f(torch.where(ok, M, 0)), torch.nan)
-
-
-def _times(F: Tensor, G: Tensor) -> Tensor:
-    """`F G` for a symmetric G, component-major."""
-    return (G @ F.mT).mT

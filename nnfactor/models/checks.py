@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
+from ..core.links import Links, as_links
+
 
 def one_of(name: str, value: Any, known: Sequence[Any], also: str = "") -> None:
     """Refuse a value that is not among the known ones, and list them."""
@@ -31,6 +33,14 @@ def positive(name: str, value: Any) -> None:
     """Refuse what is not a finite number > 0."""
     if not _real(value) or not 0 < float(value) < inf:
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+
+
+def links_over(graph: Any, name: str, n_samples: int) -> Links:
+    """The links of an adjacency over the samples; another number of nodes is refused."""
+    links = as_links(graph, name)
+    if links.n_nodes != n_samples:
+        raise ValueError(f"{name} has {links.n_nodes} nodes, X has {n_samples} samples; one node per sample is needed")
+    return links
 
 
 def _real(value: Any) -> bool:

@@ -10,12 +10,12 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from ..core import Fit, Graph, Links, Rule, Term, as_links
+from ..core import Fit, Graph, Links, Rule, Term
 from ..core.ops import unit_columns
 from ..core.rules import hals, m_matrix, multiplicative
 from ..graphs import knn_graph
 from .base import Factorization, Model
-from .checks import nonnegative, one_of
+from .checks import links_over, nonnegative, one_of
 from .graph_rules import cg_steps, fastest, hals_sweeps
 from .labels import encode_labels
 from .reading import Source
@@ -148,9 +148,7 @@ class GraphNMF(Factorization):
     def _links(self, source: Source, y: Any) -> Links:
         n = source.data.shape[0]
         knn = isinstance(self.graph, str)
-        links = knn_graph(source.X, self.n_neighbors) if knn else as_links(self.graph, "graph")
-        if links.n_nodes != n:
-            raise ValueError(f"graph has {links.n_nodes} nodes, X has {n} samples; it needs one node per sample")
+        links = knn_graph(source.X, self.n_neighbors) if knn else links_over(self.graph, "graph", n)
         codes, self.classes_ = encode_labels(y, n) if y is not None else (None, np.array([]))
         return links if codes is None else labelled_links(links, codes)
 

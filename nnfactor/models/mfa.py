@@ -17,9 +17,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..core import Links, as_links
+from ..core import Links
 from ..graphs import knn_graph, marginal_fisher_graphs
-from .checks import nonnegative, one_of, whole
+from .checks import links_over, nonnegative, one_of, whole
 from .dpca import DenseRows, Projection, Space, SparseRows, steady_signs
 from .labels import encode_labels
 from .reading import read
@@ -166,7 +166,7 @@ class MFA(Projection):
         if built:
             own, between = marginal_fisher_graphs(X, codes, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
         else:
-            own, between = (_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
+            own, between = (links_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
         keep = self._kept(codes, (own, between))
         if not len(keep):
             raise ValueError(f"no sample of {n} has a label or a link; {type(self).__name__} needs at least one")
@@ -277,7 +277,7 @@ feature_names_in_, fit_info_
         if isinstance(self.neighbors, numbers.Integral):
             self.neighbors_ = knn_graph(X, int(self.neighbors))
         else:
-            self.neighbors_ = _over(self.neighbors, "neighbors", X.shape[0])
+            self.neighbors_ = links_over(self.neighbors, "neighbors", X.shape[0])
         return space.energy(own, keep) + float(self.beta) * space.energy(self.neighbors_, keep)
 
     def _kept(self, codes: np.ndarray, graphs: Sequence[Links]) -> np.ndarray:
@@ -382,13 +382,6 @@ def _svd(Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     except torch.linalg.LinAlgError:  # divide and conquer may fail where plain QR iteration does not
         U, s, Vt = scipy.linalg.svd(Y.cpu().numpy(), full_matrices=False, lapack_driver="gesvd")
         return torch.from_numpy(U).to(Y.device), torch.from_numpy(s).to(Y.device), torch.from_numpy(Vt).to(Y.device)
-
-
-def _over(graph: Any, name: str, n: int) -> Links:
-    links = as_links(graph, name)
-    if links.n_nodes != n:
-        raise ValueError(f"{name} has {links.n_nodes} nodes, X has {n} samples; one node per sample is needed")
-    return links
 
 
 def _linked(links: Links) -> np.ndarray:

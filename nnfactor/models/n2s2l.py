@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core import Links
 from ..graphs import adjacency_graph, knn_graph
-from .checks import nonnegative, whole
+from .checks import links_over, nonnegative, whole
 from .nge import NGE, MarginalFisher
 from .reading import Source
 
@@ -131,10 +131,7 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     def _neighbor_graph(self, source: Source) -> Links:
         if isinstance(self.neighbors, numbers.Integral):
             return knn_graph(source.samples, int(self.neighbors))
-        links = adjacency_graph(self.neighbors)
-        if links.n_nodes != source.data.shape[0]:
-            raise ValueError(f"neighbors has {links.n_nodes} nodes, X has {source.data.shape[0]} samples")
-        return links
+        return links_over(adjacency_graph(self.neighbors), "neighbors", source.data.shape[0])
 
     def _default_graph(self) -> MarginalFisher:
         return MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)

@@ -15,11 +15,11 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Fit, Graph, Links, Rule, Term, as_links, hals, m_matrix, multiplicative, projected
+from ..core import Fit, Graph, Links, Rule, Term, hals, m_matrix, multiplicative, projected
 from ..core.ops import unit_columns
 from ..graphs import marginal_fisher_graphs
 from .base import Model, factor_names
-from .checks import nonnegative, one_of, whole
+from .checks import links_over, nonnegative, one_of, whole
 from .graph_rules import cg_steps, fastest, hals_sweeps
 from .labels import encode_labels
 from .online import Online
@@ -274,10 +274,7 @@ keep_embeddings
                     "graph=(intrinsic, penalty) and n_discriminative"
                 )
             return builder.build(source.samples, codes), len(self.classes_)
-        own, between = (as_links(A, f"graph[{i}]") for i, A in enumerate(builder))
-        for i, links in enumerate((own, between)):
-            if links.n_nodes != n:
-                raise ValueError(f"graph[{i}] has {links.n_nodes} nodes, X has {n} samples")
+        own, between = (links_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))
         return (own, between), len(self.classes_)
 
     def _discriminative(self, n_classes: int) -> int:

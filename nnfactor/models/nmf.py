@@ -162,8 +162,8 @@ class NMF(Online):
 
     def _model(self, source: Source, y: Any) -> Model:
         beta = beta_of(self.loss)
-        order, few = source.data.order, self.solver == "auto" and source.data.filled() < FILLED
-        rule = unsupervised_rule(self.solver, beta, self.n_components, order, few)
+        few = (self.solver, beta, source.data.order) == ("auto", 2, 2) and source.data.filled() < FILLED
+        rule = unsupervised_rule(self.solver, beta, self.n_components, source.data.order, few)
         names = factor_names(source.data)
         rules = dict.fromkeys([*names[1:], "V"], rule)
         return Model([fit_term(source.data, beta)], rules, names, unsupervised_method(self.solver, beta))
