@@ -24,6 +24,7 @@ from nnfactor.core import (
     multiplicative,
     objective,
     run,
+    see,
     take,
 )
 from nnfactor.models.graph_rules import cg_steps, fastest, hals_sweeps
@@ -65,7 +66,7 @@ def her(start, iterations, improve, value_of, unit=False):
     """
     start = list(ref.normalise(start)) if unit else list(start)
     point, before, ahead = list(start), list(start), list(start)
-    weight, weight_before, cap, value, refused = 0.5, 0.5, 1.0, value_of(start), 0
+    weight, weight_before, cap, value, refused, rests = 0.5, 0.5, 1.0, value_of(start), 0, False
     values = [value]
     for _ in range(iterations):
         moved, new = list(ahead), list(ahead)
@@ -75,20 +76,29 @@ def her(start, iterations, improve, value_of, unit=False):
                 length, following = np.linalg.norm(new[mode], axis=0), (mode + 1) % len(start)
                 length[length == 0] = 1
                 new[mode], moved[following] = new[mode] / length, moved[following] * length
-            further = np.maximum(0, new[mode] + weight * (new[mode] - before[mode]))
+            further = np.maximum(0, new[mode] + (0 if rests else weight) * (new[mode] - before[mode]))
+            if not unit:
+                further = no_shorter(further, moved[(mode + 1) % len(start)])
             if mode:
                 moved[mode] = further
         candidate = [new[0], *moved[1:]]
         value_before, value = value, value_of(candidate)
-        if value > value_before:
+        if value > value_before and not rests:
+            rests = value > 1.1 * values[-1]
             ahead, refused = list(before), refused + 1
             weight, weight_before, cap = weight / 1.5, weight, weight_before
             values.append(values[-1])
         else:
-            point, ahead, before = candidate, [further, *moved[1:]], new
+            point, ahead, before, rests = candidate, [further, *moved[1:]], new, False
             weight, weight_before, cap = min(cap, 1.01 * weight), weight, min(1, 1.005 * cap)
             values.append(value)
     return point, values, refused
+
+
+def no_shorter(F, other):
+    """Columns lengthened to 1/8192 of another factor's."""
+    lengths, least = F.sum(0), other.sum(0) / 8192
+    return F * np.where((lengths > 0) & (lengths < least), least / np.where(lengths > 0, lengths, 1), 1)
 
 
 def her_frobenius(X, start, iterations, sweeps):
@@ -210,6 +220,65 @@ def test_unit_columns_keep_momentum_from_running_away():
     assert (lengths > 0).any()
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 4])
+@pytest.mark.parametrize("shape", [(12, 1), (12, 2), (30, 20), (9, 8, 7)])
+def test_factors_do_not_run_apart(shape, k, dtype):
+    """The scale that a component's factors share is free: with momentum alone it left the range of the dtype."""
+    fits = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        X = (rng.random(shape) * (rng.random(shape) > 0.3)).astype(dtype)
+        fit = Fit(torch.from_numpy(X), ("V", "U1", "U2")[: len(shape)])
+        start = dict(zip(fit.modes, init.random(fit.data, k, seed)))
+        fits.append(
+            run(
+                [fit],
+                dict.fromkeys((*fit.modes[1:], "V"), three_sweeps),
+                start,
+                method=accelerated,
+                max_iter=400,
+                tol=0,
+            )
+        )
+        lengths = torch.stack([F.norm(dim=0) for F in fits[-1].factors.values()])
+        alive = (lengths > 0).all(0)
+        assert alive.any() and lengths[:, alive].max() < 1e9
+        history = fits[-1].history()["objective"]
+        assert history[-1] <= history.min() + 2e-5 * (X.astype(float) ** 2).sum()
+
+
+def test_an_overfitted_problem_keeps_its_fit():
+    """More components than features: the factors ran apart to 1e18, then the fit was lost."""
+    for seed, dtype in ((1096, np.float64), (16, np.float32)):
+        rng = np.random.RandomState(seed)
+        X = (rng.rand(12, 1) * (rng.rand(12, 1) > 0.3)).astype(dtype)
+        for store in (np.asarray, sp.csr_array):
+            model = NMF(4, max_iter=30, tol=0, init="random", random_state=0).fit(store(X))
+            assert model.loss_ <= 1e-5 * (X.astype(float) ** 2).sum() and model.embedding_.max() < 1e6
+
+
+def test_after_a_disaster_a_sweep_has_no_momentum_and_is_kept():
+    p, terms, rules, method = spread("frobenius", (3,))
+    sweep, state = method(terms, rules), {"factors": p.factors}
+    for _ in range(5):
+        state = sweep(state)
+    far = {name: F.clone() for name, F in state["memory"]["ahead"].items()}
+    far["V"][1] = 0
+    far["V"][1, 0, 0] = 1  # one entry is left: any bases fit badly
+    refused = sweep(
+        {**state, "memory": {**state["memory"], "ahead": far, "value": state["memory"]["value"] * 0 + 1e-3}}
+    )
+    assert refused["memory"]["rests"].tolist()[1]
+    after, plain = sweep(refused), {"factors": refused["memory"]["before"]}
+    for name, rule in rules.items():
+        plain["factors"] = {**plain["factors"], name: rule(plain["factors"][name], see(terms, plain["factors"], name))}
+    for name in p.modes:
+        torch.testing.assert_close(after["factors"][name][1], plain["factors"][name][1])
+    torch.testing.assert_close(after["objective"][1], objective(terms, plain["factors"])[1])
+    assert not after["memory"]["rests"][1]
+
+
 @pytest.mark.parametrize("n", [1, 5, 60])
 @pytest.mark.parametrize("beta", [1, 1.5])
 @pytest.mark.parametrize("order", [2, 3])
@@ -265,9 +334,9 @@ def test_every_problem_restarts_by_itself():
             same = [torch.equal(state["factors"][m][i], before["factors"][m][i]) for m in p.modes]
             assert all(same) if refused[i] else not all(same)
             if refused[i]:  # no momentum is left, and less is allowed
-                assert all(
-                    torch.equal(state["memory"]["ahead"][m][i], state["memory"]["before"][m][i]) for m in p.modes
-                )
+                for m in p.modes:  # but a short column may have been lengthened
+                    ahead, kept = (state["memory"][where][m][i] for where in ("ahead", "before"))
+                    torch.testing.assert_close(ahead * kept.sum(0), kept * ahead.sum(0))
                 assert state["memory"]["weight"][i] < before["memory"]["weight"][i]
         before = state
     assert mixed > 3

@@ -23,6 +23,10 @@ from .terms import Term, objective, see
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight, as Ang and Gillis (2019) choose them for HALS
 
 ROUNDING = 16  # units in the last place of the start objective
+RISE = 0.1  # of the objective: after a sweep that would have raised it by more, one without momentum
+SHORTEST = (
+    2.0**-13
+)  # column of an extrapolated factor, as a part of the same column of the factor that is improved next
 
 
 def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
@@ -35,6 +39,13 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     comparison is with the sweep before, kept or not: against the best ever a problem could be refused for ever. A
     rise by no more than rounding is none, or noise would decide once a problem has settled, and a batch would end
     elsewhere than the separate runs.
+
+    Two safeguards are ours; on data with noise they hardly ever act. A component's factors may grow and shrink against
+    each other, which no objective sees: each of d factors carries such a drift on by w, so that beyond w = 1/d it grows
+    from sweep to sweep (to 1e18 in float32 at k = 1, until the fit was lost). So no column of an extrapolated factor
+    is shorter than 1/8192 of that of the factor improved next, which makes up for it: the model is the same. And
+    after a sweep that would have raised the objective by more than a tenth, the next one has no momentum at all and is
+    kept whatever it reaches: to be better than a disaster is not enough.
 
     The state's factors are the pair that was compared, and its "objective" is known without a further product with
     the data: the last factor's own. Not monotone, though only a restart raises the objective. For `hals`; entries that
@@ -59,6 +70,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     True
     """
     *names, last = rules
+    extrapolate = _further if unit else _no_shorter
 
     def sweep(state: State) -> State:
         if "memory" not in state:
@@ -66,26 +78,35 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
             state = {**state, "factors": factors, "memory": _fresh(terms, factors, rules)}
         memory = state["memory"]
         before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
-        weight = _on(before[last], memory["weight"])
+        further = 1 + _on(before[last], torch.where(memory["rests"], 0, memory["weight"]))
         new = {}
         for name, following in pairwise((*names, last)):
             improved = {**ahead, name: rules[name](ahead[name], see(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name] = ahead[name]
-            ahead[name] = _further(new[name], before[name], weight)
+            ahead[name] = extrapolate(new[name], before[name], further, ahead[following])
         new[last] = rules[last](ahead[last], see(terms, ahead, last))
         reached = {**ahead, last: new[last]}
         value = objective(terms, reached)
         known = value.nan_to_num(nan=torch.inf)
-        good = value <= memory["value"] + memory["rounding"]  # False for NaN
+        good = (value <= memory["value"] + memory["rounding"]) | (memory["rests"] & value.isfinite())  # not for NaN
+        objective_before = state.get("objective", memory["value"])
+        rests = ~good & (known > (1 + RISE) * objective_before + memory["rounding"])
         kept = {name: _pick(good, F, before[name]) for name, F in new.items()}
         point = {name: _pick(good, ahead[name], state["factors"][name]) for name in names}
         ahead = {name: _pick(good, ahead[name], before[name]) for name in names}
-        ahead[last] = _further(kept[last], before[last], weight)
+        ahead[last] = extrapolate(kept[last], before[last], further, ahead[names[0]])
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
-            "objective": torch.where(good, value, state.get("objective", memory["value"])),
-            "memory": {**memory, "before": kept, "ahead": ahead, "value": known, **_weights(memory, good)},
+            "objective": torch.where(good, value, objective_before),
+            "memory": {
+                **memory,
+                "before": kept,
+                "ahead": ahead,
+                "value": known,
+                "rests": rests,
+                **_weights(memory, good),
+            },
         }
 
     return sweep
@@ -140,6 +161,7 @@ def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[
         "weight": weight,
         "past": weight,
         "cap": weight.new_ones(weight.shape),
+        "rests": torch.zeros_like(weight, dtype=torch.bool),
     }
 
 
@@ -167,9 +189,17 @@ def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:
     return torch.full(F.shape[:-2], number, dtype=torch.float64, device=F.device)
 
 
-def _further(F: Tensor, before: Tensor, weight: Tensor) -> Tensor:
-    """`max(0, F + weight (F - before))`, the weight `(..., 1, 1)`."""
-    return (F - before).mul_(weight).add_(F).clamp_(min=0)
+def _further(F: Tensor, before: Tensor, weight: Tensor, other: Tensor) -> Tensor:
+    """`max(0, before + weight (F - before))`, the weight `(..., 1, 1)` above 1; `other` has no say."""
+    return torch.lerp(before, F, weight).clamp_(min=0)
+
+
+def _no_shorter(F: Tensor, before: Tensor, weight: Tensor, other: Tensor) -> Tensor:
+    """The same, columns lengthened to `SHORTEST` times those of the other factor; what is 0 stays 0."""
+    ahead = _further(F, before, weight, other)
+    lengths = ahead.sum(-2, keepdim=True).add_(tiny(F.dtype) ** 0.5)
+    times = other.sum(-2, keepdim=True).div_(lengths).clamp_(min=1 / SHORTEST).mul_(SHORTEST)
+    return ahead.mul_(times)
 
 
 def _higher(F: Tensor, before: Tensor, weight: Tensor) -> Tensor:
