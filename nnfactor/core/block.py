@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .links import Links
+from .memo import remembered
 from .ops import mixed, row_major
 
 
@@ -39,7 +40,10 @@ class Some:
     mask: Tensor
 
     def take(self, F: Tensor) -> Tensor:
-        """Those rows of a factor, in its memory order."""
+        """Those rows of a factor, in its memory order; remembered for as long as F lives."""
+        return remembered(F, self._take)
+
+    def _take(self, F: Tensor) -> Tensor:
         return F.index_select(-2, self.index) if row_major(F) else F.mT.index_select(-1, self.index).mT
 
     def add(self, total: Tensor, values: Tensor, alpha: int = 1) -> None:
@@ -195,7 +199,7 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
     for q in quads:
         columns = q.span or slice(None)
         if isinstance(q.rows, Some):
-            here = q.rows.take(F[..., columns])
+            here = q.rows.take(F if q.span is None else F[..., columns])
             q.rows.add(total[..., columns], mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
         elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)

@@ -18,15 +18,13 @@ from .memo import tiny
 from .ops import unit_columns
 from .rules import Rule
 from .solve import State
-from .terms import Term, objective, see
+from .terms import Term, objective, see, square_norms
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight, as Ang and Gillis (2019) choose them for HALS
 
 ROUNDING = 16  # units in the last place of the start objective
 RISE = 0.1  # of the objective: after a sweep that would have raised it by more, one without momentum
-SHORTEST = (
-    2.0**-13
-)  # column of an extrapolated factor, as a part of the same column of the factor that is improved next
+APART = 2.0**13  # columns of an extrapolated factor are at most so many times as long, or as short, as the last one's
 
 
 def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
@@ -42,10 +40,10 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
 
     Two safeguards are ours; on data with noise they hardly ever act. A component's factors may grow and shrink against
     each other, which no objective sees: each of d factors carries such a drift on by w, so that beyond w = 1/d it grows
-    from sweep to sweep (to 1e18 in float32 at k = 1, until the fit was lost). So no column of an extrapolated factor
-    is shorter than 1/8192 of that of the factor improved next, which makes up for it: the model is the same. And
-    after a sweep that would have raised the objective by more than a tenth, the next one has no momentum at all and is
-    kept whatever it reaches: to be better than a disaster is not enough.
+    from sweep to sweep (to 1e18 in float32 at k = 1, until the fit was lost). So columns of extrapolated factors stay
+    between 1/8192 and 8192 times as long as those of the last one, which is improved next and makes up for it: the
+    model is the same. And after a sweep that would have raised the objective by more than a tenth, the next one has no
+    momentum at all and is kept whatever it reaches: to be better than a disaster is not enough.
 
     The state's factors are the pair that was compared, and its "objective" is known without a further product with
     the data: the last factor's own. Not monotone, though only a restart raises the objective. For `hals`; entries that
@@ -70,7 +68,6 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     True
     """
     *names, last = rules
-    extrapolate = _further if unit else _no_shorter
 
     def sweep(state: State) -> State:
         if "memory" not in state:
@@ -78,35 +75,26 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
             state = {**state, "factors": factors, "memory": _fresh(terms, factors, rules)}
         memory = state["memory"]
         before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
-        further = 1 + _on(before[last], torch.where(memory["rests"], 0, memory["weight"]))
+        reach = _on(before[last], memory["reach"])
         new = {}
         for name, following in pairwise((*names, last)):
             improved = {**ahead, name: rules[name](ahead[name], see(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name] = ahead[name]
-            ahead[name] = extrapolate(new[name], before[name], further, ahead[following])
+            ahead[name] = _further(new[name], before[name], reach)
+        ahead = ahead if unit else _in_range(ahead, names, last)
         new[last] = rules[last](ahead[last], see(terms, ahead, last))
-        reached = {**ahead, last: new[last]}
-        value = objective(terms, reached)
-        known = value.nan_to_num(nan=torch.inf)
-        good = (value <= memory["value"] + memory["rounding"]) | (memory["rests"] & value.isfinite())  # not for NaN
-        objective_before = state.get("objective", memory["value"])
-        rests = ~good & (known > (1 + RISE) * objective_before + memory["rounding"])
+        value = objective(terms, {**ahead, last: new[last]})
+        good = value <= memory["limit"]  # False for NaN
         kept = {name: _pick(good, F, before[name]) for name, F in new.items()}
         point = {name: _pick(good, ahead[name], state["factors"][name]) for name in names}
         ahead = {name: _pick(good, ahead[name], before[name]) for name in names}
-        ahead[last] = extrapolate(kept[last], before[last], further, ahead[names[0]])
+        ahead[last] = _further(kept[last], before[last], reach)
+        reached = torch.where(good, value, memory["reached"])
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
-            "objective": torch.where(good, value, objective_before),
-            "memory": {
-                **memory,
-                "before": kept,
-                "ahead": ahead,
-                "value": known,
-                "rests": rests,
-                **_weights(memory, good),
-            },
+            "objective": reached,
+            "memory": {"before": kept, "ahead": ahead, "reached": reached, **_next(memory, good, value, reached)},
         }
 
     return sweep
@@ -149,19 +137,33 @@ def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[
 
 
 def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """The memory before the first sweep: nothing to extrapolate from."""
+    """The memory before the first sweep: nothing to extrapolate from.
+
+    What is kept, what the next sweep starts from, and numbers for every problem: the objective reached, what the next
+    must not exceed, what counts as rounding; the weight, the one before, its cap, and 1 plus the weight used next.
+    """
     start = {name: factors[name] for name in rules}
     weight = _per_problem(start, START)
     value = objective(terms, factors).expand_as(weight)
+    rounding = value * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
+    numbers = {"reached": value, "limit": value + rounding, "rounding": rounding}
+    weights = {"weight": weight, "past": weight, "cap": weight.new_ones(weight.shape), "reach": 1 + weight}
+    return {"before": start, "ahead": start, **numbers, **weights}
+
+
+def _next(memory: Mapping[str, Any], good: Tensor, value: Tensor, reached: Tensor) -> dict[str, Tensor]:
+    """The numbers of the memory after a sweep to `value`, kept if `good`."""
+    weight, past, cap, rounding = (memory[name] for name in ("weight", "past", "cap", "rounding"))
+    known = value.nan_to_num(nan=torch.inf)
+    disaster = known > torch.add(rounding, reached, alpha=1 + RISE)
+    after = torch.where(good, torch.minimum(cap, GROW * weight), weight / SHRINK)
     return {
-        "before": start,
-        "ahead": start,
-        "value": value,
-        "rounding": value * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps),
-        "weight": weight,
+        "rounding": rounding,
+        "limit": torch.where(disaster, torch.finfo(known.dtype).max, known + rounding),
+        "weight": after,
         "past": weight,
-        "cap": weight.new_ones(weight.shape),
-        "rests": torch.zeros_like(weight, dtype=torch.bool),
+        "cap": torch.where(good, (GROW_CAP * cap).clamp(max=1), past),
+        "reach": torch.where(disaster, 1, 1 + after),
     }
 
 
@@ -173,33 +175,23 @@ def _unit_columns(factors: dict[str, Tensor], some: Sequence[str], other: str) -
     return {**factors, **dict(zip(names, unit_columns([factors[name] for name in names]), strict=True))}
 
 
-def _weights(memory: Mapping[str, Any], good: Tensor) -> dict[str, Tensor]:
-    """The next weights of extrapolation, the ones before, and what they may grow to."""
-    weight, past, cap = (memory[name] for name in ("weight", "past", "cap"))
-    return {
-        "weight": torch.where(good, torch.minimum(cap, GROW * weight), weight / SHRINK),
-        "past": weight,
-        "cap": torch.where(good, (GROW_CAP * cap).clamp(max=1), past),
-    }
-
-
 def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:
     """The same float64 number for every problem."""
     F = max(factors.values(), key=Tensor.dim)
     return torch.full(F.shape[:-2], number, dtype=torch.float64, device=F.device)
 
 
-def _further(F: Tensor, before: Tensor, weight: Tensor, other: Tensor) -> Tensor:
-    """`max(0, before + weight (F - before))`, the weight `(..., 1, 1)` above 1; `other` has no say."""
-    return torch.lerp(before, F, weight).clamp_(min=0)
+def _further(F: Tensor, before: Tensor, reach: Tensor) -> Tensor:
+    """`max(0, before + reach (F - before))`, the reach `(..., 1, 1)`, one or more."""
+    return torch.lerp(before, F, reach).clamp_(min=0)
 
 
-def _no_shorter(F: Tensor, before: Tensor, weight: Tensor, other: Tensor) -> Tensor:
-    """The same, columns lengthened to `SHORTEST` times those of the other factor; what is 0 stays 0."""
-    ahead = _further(F, before, weight, other)
-    lengths = ahead.sum(-2, keepdim=True).add_(tiny(F.dtype) ** 0.5)
-    times = other.sum(-2, keepdim=True).div_(lengths).clamp_(min=1 / SHORTEST).mul_(SHORTEST)
-    return ahead.mul_(times)
+def _in_range(factors: dict[str, Tensor], names: Sequence[str], last: str) -> dict[str, Tensor]:
+    """Columns of some factors between 1/`APART` and `APART` times as long as those of the last; not where one is 0."""
+    lengths = torch.stack([torch.linalg.vector_norm(factors[name], dim=-2) for name in names], dim=-2)
+    ratios = (lengths / square_norms(factors[last]).sqrt()).nan_to_num_(nan=1, posinf=1)
+    times = ratios.clamp(1 / APART, APART).div_(ratios.clamp_(min=tiny(ratios.dtype)))
+    return {**factors, **{name: factors[name] * c for name, c in zip(names, times.split(1, dim=-2), strict=True)}}
 
 
 def _higher(F: Tensor, before: Tensor, weight: Tensor) -> Tensor:

@@ -79,15 +79,15 @@ class Views:
         here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
         return weighted([self.fits[p].block(factors, name) for p in here], [weights[p] for p in here])
 
-    def _shares(self, factors: Factors) -> tuple[list[Tensor], list[Tensor]]:
+    def _shares(self, factors: Factors) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """The weight of every view times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
         pi, first = factors[self.weights], self.fits[0].data
         return first.memo(("shares", self), (pi,), lambda: self._split_weights(pi))
 
-    def _split_weights(self, pi: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+    def _split_weights(self, pi: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         scales = self._scales_as(pi)
         both = scales * pi, scales * (pi + (pi == 0))
-        return [w.unsqueeze(-1) for w in both[0].unbind(-1)], [w.unsqueeze(-1) for w in both[1].unbind(-1)]
+        return both[0].split(1, dim=-1), both[1].split(1, dim=-1)
 
     def distances(self, factors: Factors) -> Tensor:
         """`s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; nearly free within sweeps (see `_cross`), and remembered."""
@@ -342,8 +342,10 @@ def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tenso
 def simplex(F: Tensor, block: Block) -> Tensor:
     """The minimiser of `lam ||f||^2 + <c, f>` over nonnegative rows f of sum 1, exactly (paper 001, Eq. 28).
 
-    The Euclidean projection of `-c / (2 lam)` by sorting c: f = max(0, tau - c) / (2 lam), where tau follows from the
-    entries below it. lam = 0: everything on the smallest c, the first of equals. lam is the weight of an `L2` on F.
+    The Euclidean projection of `-c / (2 lam)`: f = max(0, tau - c) / (2 lam). An entry is positive if the others that
+    are below it lie less than 2 lam below it in sum, and tau is 2 lam plus those entries' sum, over their number: all
+    pairs are compared, views are few. lam = 0: everything on the smallest c, the first of equals. lam is the weight of
+    an `L2` on F.
     """
     if any(q.mixes_columns or q.couples_rows for q in block.quads):
         raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
@@ -351,14 +353,11 @@ def simplex(F: Tensor, block: Block) -> Tensor:
     c = torch.zeros_like(F, dtype=torch.float64) if net is None else (-2 * net.double()).expand_as(F)
     twice = [2 * q.sign * q.row_sums(F) * q.cols[..., :1].double() for q in block.quads]
     lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
-    c = c - c.amin(-1, keepdim=True)
-    ordered = c.sort(dim=-1).values
-    total = ordered.cumsum(-1) + lam
-    rank = torch.arange(1, c.shape[-1] + 1, device=c.device)
-    active = (rank * ordered < total).sum(-1, keepdim=True).clamp(min=1)
-    f = (total.gather(-1, active - 1) / active - c).clamp(min=0)
-    first = (rank == c.argmin(-1, keepdim=True) + 1).double()
-    f = torch.where(lam > 0, f, first)
+    lowest, first = c.min(-1, keepdim=True)
+    c = c - lowest
+    positive = (c.unsqueeze(-1) - c.unsqueeze(-2)).clamp_(min=0).sum(-1) < lam
+    tau = ((c * positive).sum(-1, keepdim=True) + lam) / positive.sum(-1, keepdim=True)
+    f = torch.where(lam > 0, (tau - c).clamp_(min=0), torch.zeros_like(c).scatter_(-1, first, 1))
     return component_major((f / f.sum(-1, keepdim=True)).to(F.dtype))
 
 
