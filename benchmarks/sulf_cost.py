@@ -37,7 +37,7 @@ def costs(
     factors = {"V": draw(k, n).mT, **{U: draw(k, m).mT for U, m in zip(names, widths, strict=True)}}
     factors |= {"pi": torch.full((1, len(widths)), 1 / len(widths), device=device), "W": draw(classes, k).mT}
     targets = torch.eye(classes, device=device)[torch.arange(n) % classes]
-    labels = Labels(targets, torch.arange(n, device=device) < share * n)
+    labels = Labels(targets, torch.randperm(n, generator=generator).to(device) < share * n)
     fits = tuple(Fit(X, ("V", U)) for X, U in zip(views, names, strict=True))
     rules = {"W": least_squares, **dict.fromkeys([*names, "V"], multiplicative), "pi": simplex}
     sulf = step([Views(fits), labels, L21("W", 0.01), L2("pi", 1.0)], rules)

@@ -54,6 +54,7 @@ def test_every_coefficient_is_nonnegative(key):
             for name in {n for t in terms for n in t.touches}:
                 block = see(terms, p.factors, name)
                 parts = [block.pull, block.push, *(q.cols for q in block.quads)]
+                parts += [z for part in block.parts for z in (part.pull, part.push)]
                 rows = [q.rows for q in block.quads if isinstance(q.rows, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in [*parts, *rows] if c is not None)
 

@@ -57,6 +57,7 @@ class TestLaws:
                     block.half_gradient(factors[name]), leaf[name].grad / 2, rtol=1e-9, atol=1e-9
                 )
                 coefficients = [block.pull, block.push, *(q.cols for q in block.quads)]
+                coefficients += [z for part in block.parts for z in (part.pull, part.push)]
                 coefficients += [q.rows for q in block.quads if isinstance(q.rows, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in coefficients if c is not None)
 

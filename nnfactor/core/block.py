@@ -48,6 +48,7 @@ class Some:
 
     def add(self, total: Tensor, values: Tensor, alpha: int = 1) -> None:
         """Add `values (..., r, k)` to those rows of `total`, in place."""
+        values = values.expand(*total.shape[:-2], *values.shape[-2:])
         if row_major(total):
             total.index_add_(-2, self.index, values, alpha=alpha)
         else:
@@ -126,6 +127,21 @@ class Quad:
 
 
 @dataclass(frozen=True, eq=False)
+class Part:
+    """The linear part that some rows have beside everybody's, `-2 <pull - push, F on those rows>`.
+
+    Attributes
+    ----------
+    rows : Some
+    pull, push : Tensor (..., r, k)
+    """
+
+    rows: Some
+    pull: Tensor
+    push: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Block:
     """The coefficients of a model in one factor. Blocks add.
 
@@ -136,6 +152,8 @@ class Block:
         `(..., n, k)` or what broadcasts to it: the linear part, `-2 <pull - push, F>`.
     quadratic : bool
         False where pull and push hold at the current `F` only (beta-divergences).
+    parts : tuple of Part
+        What only some rows are pulled and pushed by.
     powers : (float, float)
         The lowest and the highest power of an entry of F in the majoriser that the multiplicative rule minimises (0 is
         the logarithm): its safe exponent is one over their difference (Yang and Oja 2011).
@@ -146,6 +164,7 @@ class Block:
     push: Tensor | None = None
     quadratic: bool = True
     powers: tuple[float, float] = (1.0, 2.0)
+    parts: tuple[Part, ...] = ()
 
     def __add__(self, other: Block) -> Block:
         return Block(
@@ -154,6 +173,7 @@ class Block:
             _plus(self.push, other.push),
             self.quadratic and other.quadratic,
             (min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
+            self.parts + other.parts,
         )
 
     @property
@@ -179,11 +199,11 @@ class Block:
 
     def up(self, F: Tensor) -> Tensor:
         """The part of half the gradient that drives entries down: push and the positive quads."""
-        return _total([q for q in self.quads if q.sign > 0], self.push, F)
+        return _total([q for q in self.quads if q.sign > 0], self.push, F, [(p.rows, p.push) for p in self.parts])
 
     def down(self, F: Tensor) -> Tensor:
         """The part of half the gradient that drives entries up: pull and the negative quads."""
-        return _total([q for q in self.quads if q.sign < 0], self.pull, F)
+        return _total([q for q in self.quads if q.sign < 0], self.pull, F, [(p.rows, p.pull) for p in self.parts])
 
     def half_gradient(self, F: Tensor) -> Tensor:
         """`up(F) - down(F)`."""
@@ -194,36 +214,43 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
-    """Add what quads are worth at F to a tensor of all columns, in place."""
+def accumulate(
+    total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1, parts: Sequence[tuple[Some, Tensor]] = ()
+) -> Tensor:
+    """Add what quads are worth at F, and what some rows have beside, to a tensor of all columns, in place."""
+    waiting = list(parts)
     for q in quads:
         columns = q.span or slice(None)
         if isinstance(q.rows, Some):
             here = q.rows.take(F if q.span is None else F[..., columns])
-            q.rows.add(total[..., columns], mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
+            values = mixed(here, q.cols) if q.mixes_columns else here * q.cols
+            while q.span is None and waiting and waiting[-1][0] is q.rows:  # one visit to these rows
+                values = values + waiting.pop()[1]
+            q.rows.add(total[..., columns], values, alpha)
         elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif (weights := q.entry_weights(F)) is not None:
             total[..., columns].addcmul_(F[..., columns], weights, value=alpha)
         else:
             total[..., columns].add_(q(F), alpha=alpha)
+    for rows, values in waiting:
+        rows.add(total, values, alpha)
     return total
 
 
-def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
-    """The sum of quads and a linear part; a new tensor only where there is something to add."""
+def _total(quads: list[Quad], linear: Tensor | None, F: Tensor, parts: Sequence[tuple[Some, Tensor]]) -> Tensor:
+    """The sum of quads and linear parts; a new tensor only where there is something to add."""
     whole = [q for q in quads if q.mixes_columns and not q.partial]
     rest = [q for q in quads if q not in whole]
-    parts = [q(F) for q in whole] + ([] if linear is None else [linear])
-    total = reduce(_onto if whole else torch.add, parts) if parts else torch.zeros_like(F)
-    if not rest:
+    terms = [q(F) for q in whole] + ([] if linear is None else [linear])
+    total = reduce(_onto if whole else torch.add, terms) if terms else torch.zeros_like(F)
+    if not rest and not parts:
         return total
     if total is not linear and total.shape == F.shape:
-        return accumulate(total, rest, F)
-    first, *others = rest  # the linear part may be shared
-    if first.partial or (weights := first.entry_weights(F)) is None:
-        return accumulate(total.expand_as(F).clone(), rest, F)
-    return accumulate(torch.addcmul(total, F, weights), others, F)
+        return accumulate(total, rest, F, parts=parts)
+    if not rest or rest[0].partial or (weights := rest[0].entry_weights(F)) is None:
+        return accumulate(total.expand_as(F).clone(), rest, F, parts=parts)
+    return accumulate(torch.addcmul(total, F, weights), rest[1:], F, parts=parts)  # the linear part may be shared
 
 
 def _onto(total: Tensor, part: Tensor) -> Tensor:

@@ -81,9 +81,9 @@ class Dense:
         """`||X||^2`, a float64 scalar (kept)."""
         return self.memo("sqnorm", (), lambda: sum(_sum64(M.double().square()) for M in self._parts()))
 
-    def times(self, F: Tensor) -> Tensor:
-        """`matrix @ F`, component-major."""
-        return wide(self.matrix, F)
+    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
+        """`matrix @ F`, component-major; added to `onto` in place if that is given."""
+        return wide(self.matrix, F, onto)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """`matrix.T @ F`, component-major."""
@@ -212,9 +212,10 @@ class Sparse:
         """`||X||^2`, a float64 scalar (kept)."""
         return self.memo("sqnorm", (), lambda: _sum64(self.rows.values.double().square()))
 
-    def times(self, F: Tensor) -> Tensor:
-        """`X @ F`: of a single problem in rows, of a batch component-major."""
-        return _sparse_wide(self.rows, F)
+    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
+        """`X @ F`: of a single problem in rows, of a batch component-major; added to `onto` if that is given."""
+        product = _sparse_wide(self.rows, F)
+        return product if onto is None else onto.add_(product)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """`X.T @ F`, as for `times`."""

@@ -135,12 +135,18 @@ def mixed(F: Tensor, G: Tensor) -> Tensor:
     return F @ G if row_major(F) else (G @ F.mT).mT
 
 
-def wide(X: Tensor, F: Tensor) -> Tensor:
-    """`X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows, component-major."""
-    if F.dim() == 2:
-        return (F.mT @ X.mT).mT
+def wide(X: Tensor, F: Tensor, onto: Tensor | None = None) -> Tensor:
+    """`X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows, component-major.
+
+    Added to `onto`, component-major, in place if that is given: a new tensor costs more than the addition.
+    """
     *batch, rows, k = F.shape
-    return (F.mT.reshape(-1, rows) @ X.mT).view(*batch, k, -1).mT
+    flat = F.mT if F.dim() == 2 else F.mT.reshape(-1, rows)
+    if onto is not None:
+        (onto.mT if F.dim() == 2 else onto.mT.view(len(flat), -1)).addmm_(flat, X.mT)
+        return onto
+    product = flat @ X.mT
+    return product.mT if F.dim() == 2 else product.view(*batch, k, -1).mT
 
 
 def safe_ratio(down: Tensor, up: Tensor, fresh: bool = False) -> Tensor:

@@ -216,14 +216,15 @@ def _squares(z: Tensor) -> Tensor:
 
 
 def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """`pull - push - sum sign rows F cols` over the quads that do not mix columns, component-major; may be shared."""
+    """`pull - push - sum sign rows F cols` over quads that do not mix columns, component-major; may be shared."""
     total = torch.zeros_like(F) if block.pull is None else block.pull.expand_as(F)
     if block.push is not None:
         total = total - block.push
-    elif separable:
+    elif separable or block.parts:
         total = total.clone()
     for q in separable:
         accumulate(total, [q], F, alpha=-q.sign)
+    accumulate(total, [], F, parts=[(part.rows, part.pull - part.push) for part in block.parts])
     return component_major(total)
 
 

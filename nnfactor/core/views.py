@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .block import Block, Quad, Some
+from .block import Block, Part, Quad, Some
+from .data import Samples
 from .ops import component_major, gram, mixed
 from .terms import Factors, Fit, Weight, per_column
 
@@ -75,9 +76,26 @@ class Views:
         if name == self.weights:
             return Block(push=self.distances(factors).clamp(min=0) / 2)
         shared, own = self._shares(factors)
-        weights = shared if name == self.fits[0].modes[0] else own
+        if name == self.fits[0].modes[0]:
+            return self._on_shared(factors, name, shared)
         here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
-        return weighted([self.fits[p].block(factors, name) for p in here], [weights[p] for p in here])
+        return weighted([self.fits[p].block(factors, name) for p in here], [own[p] for p in here])
+
+    def _on_shared(self, factors: Factors, name: str, weights: Sequence[Tensor]) -> Block:
+        """The pulls of all views in one tensor, each product added to it as it is made.
+
+        But where a view's sign is free, or it has more features than samples: `_cross` asks for that product again.
+        """
+        blocks, pull = [], None
+        for fit, w in zip(self.fits, weights, strict=True):
+            n, m = fit.data.shape
+            if m < n and not isinstance(fit, SemiFit):
+                U = factors[fit.modes[1]]
+                pull = cast(Samples, fit.data).times(w * U, pull)
+                blocks.append(Block(quads=(Quad(gram(U)),)))
+            else:
+                blocks.append(fit.block(factors, name))
+        return weighted(blocks, weights) + Block(pull=pull)
 
     def _shares(self, factors: Factors) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """The weight of every view times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
@@ -157,7 +175,6 @@ class Labels:
         known = self.labelled if isinstance(self.labelled, Tensor) else torch.from_numpy(self.labelled)
         rows = known.nonzero()[:, 0] if known is self.labelled else torch.from_numpy(np.flatnonzero(self.labelled))
         rows, mask = rows.to(on), known.to(on, self.targets.dtype)[:, None]
-        object.__setattr__(self, "targets", self.targets * mask)
         for name, value in {"_rows": Some(rows, mask), "_known": self.targets.index_select(0, rows)}.items():
             object.__setattr__(self, name, value)
 
@@ -171,9 +188,9 @@ class Labels:
         V, W = (factors[m] for m in self.modes)
         weight = per_column(self.weight, factors, V)[..., :1]
         if name == self.modes[0]:
-            pull = ((weight * W) @ self.targets.mT).mT
+            linear = Part(self._rows, *_parts(((weight * W) @ self._known.mT).mT, fresh=True))
             quads = () if self.printed else (Quad(weight * (W @ W.mT), self._rows),)
-            return split(Block(quads=quads, pull=pull), fresh=True)
+            return replace(split(Block(quads=quads)), parts=(linear,))
         root = weight.sqrt()
         rows: Any = Design(root * self._labelled(V), root * self._known)
         pull, push = _parts(rows.A.mT @ rows.b, fresh=True)
@@ -214,17 +231,14 @@ class Design:
         return self.A.mT @ self.A.sum(-1, keepdim=True)
 
 
-def split(block: Block, fresh: bool = False) -> Block:
-    """The same function from coefficients of any sign: each becomes two that are nonnegative.
-
-    `fresh` says that a pull without a push belongs to the caller and may be written to.
-    """
+def split(block: Block) -> Block:
+    """The same function from coefficients of any sign: each becomes two that are nonnegative."""
     quads = []
     for q in block.quads:
         plus, minus = _parts(q.cols)
         quads += [replace(q, cols=plus), replace(q, cols=minus, sign=-q.sign)]
     net = _net(block)
-    pull, push = (None, None) if net is None else _parts(net, fresh or net is not block.pull)
+    pull, push = (None, None) if net is None else _parts(net, fresh=net is not block.pull)
     return replace(block, quads=tuple(quads), pull=pull, push=push)
 
 
@@ -286,7 +300,7 @@ def exact(F: Tensor, block: Block) -> Tensor:
     In float64. Directions of G below k eps of the largest count as empty. Where leaving them out would raise the
     objective (a component that is tiny, not absent), F keeps its part in them, so that the rule is monotone.
     """
-    if not block.quadratic or any(q.rows is not None for q in block.quads):
+    if not block.quadratic or block.parts or any(q.rows is not None for q in block.quads):
         raise ValueError(
             "exact solves for a factor that sees Gram matrices and column weights only; use 'multiplicative'"
         )
@@ -331,9 +345,9 @@ def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tenso
         here[..., :n], here[..., n:] = A, b
         at += A.shape[-2]
     if ridges:
-        peak = reduce(torch.maximum, (A.abs().amax((-2, -1), keepdim=True) for A, _ in parts))
+        size = reduce(torch.maximum, (torch.linalg.matrix_norm(A, keepdim=True) for A, _ in parts))
         weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
-        root = torch.maximum(weights.sqrt(), peak.double() * torch.finfo(torch.float64).eps)
+        root = torch.maximum(weights.sqrt(), size.double() * torch.finfo(torch.float64).eps)
         M[..., at:, :] = 0
         M[..., at:, :n].diagonal(dim1=-2, dim2=-1).copy_(root.clamp(min=torch.finfo(torch.float64).tiny).squeeze(-1))
     return M
