@@ -7,6 +7,7 @@ the prose is looked up. A run whose parameters are not the config's says so.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,14 +25,14 @@ PATH = Path(__file__).with_name("FINDINGS.md")
 INTRODUCTION = f"""# Findings
 
 What the experiments in `configs/` say about the papers' tables and figures. This page is written by
-`python -m benchmarks findings DIR` from finished runs in DIR, and no number in it by hand.
+`python -m benchmarks findings DIR` from finished runs in DIR, and no number in it by hand. What DIR lacks stays.
 
 {EXPLAINED}
 """
 
 
 def write(folder: Path, path: Path = PATH) -> Path:
-    """The page from all runs in `folder` that compare with a paper or a bar.
+    """The page from all runs in `folder` that compare with a paper or a bar; sections of other experiments stay.
 
     Raises
     ------
@@ -42,8 +43,16 @@ def write(folder: Path, path: Path = PATH) -> Path:
     parts = [part for run in runs if (part := _part(run.parent))]
     if not parts:
         raise BenchmarkError(f"{folder} holds no finished run of a study; run some first: python -m benchmarks list")
-    path.write_text("\n".join([INTRODUCTION, *parts]), encoding="utf-8")
+    sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
+    sections |= _sections("\n".join(parts))
+    path.write_text("\n".join([INTRODUCTION, *(sections[name] for name in sorted(sections))]), encoding="utf-8")
     return path
+
+
+def _sections(page: str) -> dict[str, str]:
+    """The page's sections by experiment."""
+    found = re.split(r"^## (.+)\n", page, flags=re.MULTILINE)[1:]
+    return {name: f"## {name}\n{text.rstrip()}\n" for name, text in zip(found[::2], found[1::2], strict=True)}
 
 
 def _part(folder: Path) -> str | None:

@@ -349,6 +349,9 @@ def test_findings_are_written_from_runs(toy, tmp_path, capsys):
     rows = [r for r in toy()[2] if r["kind"] == "score" and r["problem"] == "iris" and not r["setting"]]
     at_one = [r["accuracy"] for r in rows if r["point"] == {"a": 1.0}]
     assert float(chosen.group(1)) == pytest.approx(np.mean(at_one), abs=0.05)
+    other = "## a study of before\n\nIts text.\n"
+    (tmp_path / "F.md").write_text(text.replace("## toy", other + "\n## toy").replace("met", "old"))
+    assert findings.write(tmp_path / "out", tmp_path / "F.md").read_text() == text.replace("## toy", other + "\n## toy")
 
 
 def test_compare(toy, tmp_path, capsys):
