@@ -52,10 +52,9 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     Parameters
     ----------
     unit : sequence of str
-        Factors whose columns are brought to length one before they are extrapolated: for models that do not feel it
-        (graphs with a gauge). Otherwise momentum carries on along that direction too, where nothing holds it back: on
-        graph models bases grew to 1e5 within 400 sweeps. The lengths go into the next factor, which is improved next:
-        nothing that is remembered of the others becomes void.
+        Factors whose columns are brought to length one before they are extrapolated, in place of the bound on lengths:
+        for graphs with a gauge, which do not feel it, and whose weight on V then has one meaning all along. The lengths
+        go into the next factor, which is improved next: nothing that is remembered of the others becomes void.
 
     Examples
     --------
