@@ -152,11 +152,11 @@ class Block:
         `(..., n, k)` or what broadcasts to it: the linear part, `-2 <pull - push, F>`.
     quadratic : bool
         False where pull and push hold at the current `F` only (beta-divergences).
-    parts : tuple of Part
-        What only some rows are pulled and pushed by.
     powers : (float, float)
         The lowest and the highest power of an entry of F in the majoriser that the multiplicative rule minimises (0 is
         the logarithm): its safe exponent is one over their difference (Yang and Oja 2011).
+    parts : tuple of Part
+        What only some rows are pulled and pushed by.
     """
 
     quads: tuple[Quad, ...] = ()
@@ -214,43 +214,40 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def accumulate(
-    total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1, parts: Sequence[tuple[Some, Tensor]] = ()
-) -> Tensor:
-    """Add what quads are worth at F, and what some rows have beside, to a tensor of all columns, in place."""
-    waiting = list(parts)
+def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
+    """Add what quads are worth at F to a tensor of all columns, in place."""
     for q in quads:
         columns = q.span or slice(None)
         if isinstance(q.rows, Some):
             here = q.rows.take(F if q.span is None else F[..., columns])
-            values = mixed(here, q.cols) if q.mixes_columns else here * q.cols
-            while q.span is None and waiting and waiting[-1][0] is q.rows:  # one visit to these rows
-                values = values + waiting.pop()[1]
-            q.rows.add(total[..., columns], values, alpha)
+            q.rows.add(total[..., columns], mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
         elif isinstance(q.rows, Links) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif (weights := q.entry_weights(F)) is not None:
             total[..., columns].addcmul_(F[..., columns], weights, value=alpha)
         else:
             total[..., columns].add_(q(F), alpha=alpha)
-    for rows, values in waiting:
-        rows.add(total, values, alpha)
     return total
 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor, parts: Sequence[tuple[Some, Tensor]]) -> Tensor:
-    """The sum of quads and linear parts; a new tensor only where there is something to add."""
+    """The sum of quads, a linear part and those of some rows; a new tensor only where there is something to add."""
     whole = [q for q in quads if q.mixes_columns and not q.partial]
     rest = [q for q in quads if q not in whole]
     terms = [q(F) for q in whole] + ([] if linear is None else [linear])
     total = reduce(_onto if whole else torch.add, terms) if terms else torch.zeros_like(F)
     if not rest and not parts:
         return total
-    if total is not linear and total.shape == F.shape:
-        return accumulate(total, rest, F, parts=parts)
-    if not rest or rest[0].partial or (weights := rest[0].entry_weights(F)) is None:
-        return accumulate(total.expand_as(F).clone(), rest, F, parts=parts)
-    return accumulate(torch.addcmul(total, F, weights), rest[1:], F, parts=parts)  # the linear part may be shared
+    if total is linear or total.shape != F.shape:  # it may be shared: not to be written to
+        weights = rest[0].entry_weights(F) if rest and not rest[0].partial else None
+        if weights is None:
+            total = total.expand_as(F).clone()
+        else:
+            total, rest = torch.addcmul(total, F, weights), rest[1:]
+    accumulate(total, rest, F)
+    for rows, values in parts:
+        rows.add(total, values)
+    return total
 
 
 def _onto(total: Tensor, part: Tensor) -> Tensor:

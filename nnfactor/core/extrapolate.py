@@ -71,7 +71,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     def sweep(state: State) -> State:
         if "memory" not in state:
             factors = _unit_columns(state["factors"], unit, last)
-            state = {**state, "factors": factors, "memory": _fresh(terms, factors, rules)}
+            state = {**state, "factors": factors, **_fresh(terms, factors, rules)}
         memory = state["memory"]
         before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
         reach = _on(before[last], memory["reach"])
@@ -89,11 +89,11 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
         point = {name: _pick(good, ahead[name], state["factors"][name]) for name in names}
         ahead = {name: _pick(good, ahead[name], before[name]) for name in names}
         ahead[last] = _further(kept[last], before[last], reach)
-        reached = torch.where(good, value, memory["reached"])
+        reached = torch.where(good, value, state["objective"])
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
             "objective": reached,
-            "memory": {"before": kept, "ahead": ahead, "reached": reached, **_next(memory, good, value, reached)},
+            "memory": {**memory, "before": kept, "ahead": ahead, **_next(memory, good, value, reached)},
         }
 
     return sweep
@@ -136,28 +136,27 @@ def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[
 
 
 def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """The memory before the first sweep: nothing to extrapolate from.
+    """Objective and memory before the first sweep: nothing to extrapolate from.
 
-    What is kept, what the next sweep starts from, and numbers for every problem: the objective reached, what the next
+    The memory is what is kept, what the next sweep starts from, and numbers for every problem: what the next objective
     must not exceed, what counts as rounding; the weight, the one before, its cap, and 1 plus the weight used next.
     """
     start = {name: factors[name] for name in rules}
     weight = _per_problem(start, START)
     value = objective(terms, factors).expand_as(weight)
     rounding = value * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
-    numbers = {"reached": value, "limit": value + rounding, "rounding": rounding}
+    numbers = {"limit": value + rounding, "rounding": rounding}
     weights = {"weight": weight, "past": weight, "cap": weight.new_ones(weight.shape), "reach": 1 + weight}
-    return {"before": start, "ahead": start, **numbers, **weights}
+    return {"objective": value, "memory": {"before": start, "ahead": start, **numbers, **weights}}
 
 
 def _next(memory: Mapping[str, Any], good: Tensor, value: Tensor, reached: Tensor) -> dict[str, Tensor]:
-    """The numbers of the memory after a sweep to `value`, kept if `good`."""
+    """The numbers of the memory that a sweep to `value` changes; it is kept if `good`."""
     weight, past, cap, rounding = (memory[name] for name in ("weight", "past", "cap", "rounding"))
     known = value.nan_to_num(nan=torch.inf)
     disaster = known > torch.add(rounding, reached, alpha=1 + RISE)
     after = torch.where(good, torch.minimum(cap, GROW * weight), weight / SHRINK)
     return {
-        "rounding": rounding,
         "limit": torch.where(disaster, torch.finfo(known.dtype).max, known + rounding),
         "weight": after,
         "past": weight,

@@ -54,10 +54,10 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function."""
     if F.requires_grad or F.is_inference():
         return make(F)
-    known = _KEPT.get(id(F))
-    if known is None:
-        known = _KEPT[id(F)] = {}
-        known[_forget] = weakref.ref(F, partial(_forget, id(F)))
+    kept = _KEPT.get(id(F))
+    if kept is None:  # a plain reference: several times faster than `weakref.finalize`
+        kept = _KEPT[id(F)] = weakref.ref(F, partial(_forget, id(F))), {}
+    known = kept[1]
     seen = known.get(make)
     if seen is None or seen[0] != F._version:
         value = make(F)
@@ -67,11 +67,12 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     return seen[1]
 
 
-_KEPT: dict[int, dict[Callable, Any]] = {}  # by address; a tensor takes its own along
+# by address: what tells of the tensor's end, and a value with the tensor's version for every function
+_KEPT: dict[int, tuple[weakref.ref, dict[Callable[[Tensor], Tensor], tuple[int, Tensor]]]] = {}
 
 
-def _forget(address: int, reference: Any, kept: dict = _KEPT) -> None:
-    """A tensor is gone (several times faster than `weakref.finalize`)."""
+def _forget(address: int, reference: weakref.ref, kept: dict = _KEPT) -> None:
+    """The tensor at this address is gone, and what was remembered of it goes along."""
     kept.pop(address, None)
 
 

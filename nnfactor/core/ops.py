@@ -143,12 +143,11 @@ def wide(X: Tensor, F: Tensor, onto: Tensor | None = None) -> Tensor:
     Added to `onto`, component-major, in place if that is given: a new tensor costs more than the addition.
     """
     *batch, rows, k = F.shape
-    flat = F.mT if F.dim() == 2 else F.mT.reshape(-1, rows)
-    if onto is not None:
-        (onto.mT if F.dim() == 2 else onto.mT.view(len(flat), -1)).addmm_(flat, X.mT)
-        return onto
-    product = flat @ X.mT
-    return product.mT if F.dim() == 2 else product.view(*batch, k, -1).mT
+    flat = F.mT.reshape(-1, rows)
+    if onto is None:
+        return (flat @ X.mT).view(*batch, k, -1).mT
+    onto.mT.view(len(flat), -1).addmm_(flat, X.mT)
+    return onto
 
 
 def safe_ratio(down: Tensor, up: Tensor, fresh: bool = False) -> Tensor:

@@ -85,7 +85,7 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     form, from one sparse product per sweep. The floor is exactly 0; a column whose curvature is 0 (to
     rounding, against the largest) stays as it is: dividing by it would overflow.
     """
-    if torch.is_grad_enabled():  # the columns are written in place; the context costs a fifth of a small problem's time
+    if torch.is_grad_enabled():  # never inside `run`; columns are written in place
         with torch.no_grad():
             return hals(F, block, sweeps)
     G, rest = _split(block, F, "hals")
@@ -216,7 +216,7 @@ def _squares(z: Tensor) -> Tensor:
 
 
 def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """`pull - push - sum sign rows F cols` over quads that do not mix columns, component-major; may be shared."""
+    """`pull - push - sum sign rows F cols` over the quads that do not mix columns, component-major; may be shared."""
     total = torch.zeros_like(F) if block.pull is None else block.pull.expand_as(F)
     if block.push is not None:
         total = total - block.push
@@ -224,7 +224,8 @@ def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
         total = total.clone()
     for q in separable:
         accumulate(total, [q], F, alpha=-q.sign)
-    accumulate(total, [], F, parts=[(part.rows, part.pull - part.push) for part in block.parts])
+    for part in block.parts:
+        part.rows.add(total, part.pull - part.push)
     return component_major(total)
 
 

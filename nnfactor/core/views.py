@@ -88,8 +88,7 @@ class Views:
         """
         blocks, pull = [], None
         for fit, w in zip(self.fits, weights, strict=True):
-            n, m = fit.data.shape
-            if m < n and not isinstance(fit, SemiFit):
+            if _slim(fit) and not isinstance(fit, SemiFit):
                 U = factors[fit.modes[1]]
                 pull = cast(Samples, fit.data).times(w * U, pull)
                 blocks.append(Block(quads=(Quad(gram(U)),)))
@@ -190,7 +189,7 @@ class Labels:
         if name == self.modes[0]:
             linear = Part(self._rows, *_parts(((weight * W) @ self._known.mT).mT, fresh=True))
             quads = () if self.printed else (Quad(weight * (W @ W.mT), self._rows),)
-            return replace(split(Block(quads=quads)), parts=(linear,))
+            return split(Block(quads=quads, parts=(linear,)))
         root = weight.sqrt()
         rows: Any = Design(root * self._labelled(V), root * self._known)
         pull, push = _parts(rows.A.mT @ rows.b, fresh=True)
@@ -268,13 +267,18 @@ def _sum_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     return total
 
 
+def _slim(fit: Fit) -> bool:
+    """Whether a view has fewer features than samples."""
+    n, m = fit.data.shape
+    return m < n
+
+
 def _cross(fit: Fit, factors: Factors) -> Tensor:
     """`<X, V U'>` by way of the factor with fewer rows.
 
     Between two sweeps that is `X'V` as a rule, the product with which the next sweep begins.
     """
-    Fs = [factors[m] for m in fit.modes]
-    mode = int(Fs[1].shape[-2] < Fs[0].shape[-2])
+    Fs, mode = [factors[m] for m in fit.modes], int(_slim(fit))
     return (fit.data.mttkrp(Fs, mode) * Fs[mode]).sum((-2, -1), dtype=torch.float64)
 
 
@@ -370,7 +374,7 @@ def simplex(F: Tensor, block: Block) -> Tensor:
     lowest, first = c.min(-1, keepdim=True)
     c = c - lowest
     positive = (c.unsqueeze(-1) - c.unsqueeze(-2)).clamp_(min=0).sum(-1) < lam
-    tau = ((c * positive).sum(-1, keepdim=True) + lam) / positive.sum(-1, keepdim=True)
+    tau = (torch.where(positive, c, 0).sum(-1, keepdim=True) + lam) / positive.sum(-1, keepdim=True)
     f = torch.where(lam > 0, (tau - c).clamp_(min=0), torch.zeros_like(c).scatter_(-1, first, 1))
     return component_major((f / f.sum(-1, keepdim=True)).to(F.dtype))
 
