@@ -391,3 +391,15 @@ def test_what_is_remembered_does_not_keep_the_factor(k, component_major):
 def test_weights_that_no_rule_is_monotone_for_are_refused(term, weight):
     with pytest.raises(ValueError, match=r"weight of \w+ must be a finite number >= 0, got"):
         term(weight=weight)
+
+
+def test_nothing_from_inference_mode_is_remembered():
+    """Autograd refuses such tensors."""
+    F, W = torch.rand(5, 3, dtype=torch.float64), torch.rand(3, 3, dtype=torch.float64, requires_grad=True)
+    fit = Fit(torch.rand(6, 5, dtype=torch.float64), ("V", "U1"))
+    factors = {"V": torch.rand(6, 3, dtype=torch.float64), "U1": F}
+    with torch.inference_mode():
+        ops.gram(F)
+        fit.block(factors, "V")
+    ((ops.gram(F) @ W).sum() + (fit.block(factors, "V").pull @ W).sum()).backward()
+    assert W.grad is not None

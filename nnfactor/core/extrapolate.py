@@ -8,7 +8,9 @@ nonnegative at all times, and the multiplicative ones are never those that were 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from itertools import pairwise
+from math import inf, log
 from typing import Any
 
 import torch
@@ -18,13 +20,15 @@ from .memo import tiny
 from .ops import unit_columns
 from .rules import Rule
 from .solve import State
-from .terms import Term, objective, see, square_norms
+from .terms import Fit, Term, objective, see, square_norms
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight, as Ang and Gillis (2019) choose them for HALS
 
-ROUNDING = 16  # units in the last place of the start objective
+ROUNDING = 16  # units in the last place of the objective at the start or at zero, whichever is lower
 RISE = 0.1  # of the objective: after a sweep that would have raised it by more, one without momentum
-APART = 2.0**13  # columns of an extrapolated factor are at most so many times as long, or as short, as the last one's
+APART = (
+    128.0  # times that a column of an extrapolated factor is longer or shorter than its component's columns on average
+)
 
 
 def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
@@ -41,9 +45,10 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     Two safeguards are ours; on data with noise they hardly ever act. A component's factors may grow and shrink against
     each other, which no objective sees: each of d factors carries such a drift on by w, so that beyond w = 1/d it grows
     from sweep to sweep (to 1e18 in float32 at k = 1, until the fit was lost). So columns of extrapolated factors stay
-    between 1/8192 and 8192 times as long as those of the last one, which is improved next and makes up for it: the
-    model is the same. And after a sweep that would have raised the objective by more than a tenth, the next one has no
-    momentum at all and is kept whatever it reaches: to be better than a disaster is not enough.
+    between 1/128 and 128 times the geometric mean of their component's lengths; the last factor, which is improved
+    next, makes up for it: the model is the same. And after a sweep that would have raised the objective by more than a
+    tenth, the next one has no momentum at all and is kept whatever it reaches: to be better than a disaster is not
+    enough.
 
     The state's factors are the pair that was compared, and its "objective" is known without a further product with
     the data: the last factor's own. Not monotone, though only a restart raises the objective. For `hals`; entries that
@@ -144,7 +149,8 @@ def _fresh(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[
     start = {name: factors[name] for name in rules}
     weight = _per_problem(start, START)
     value = objective(terms, factors).expand_as(weight)
-    rounding = value * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
+    scale = [value, *(term.data.sqnorm().expand_as(value) for term in terms if isinstance(term, Fit))]
+    rounding = reduce(torch.minimum, scale) * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
     numbers = {"limit": value + rounding, "rounding": rounding}
     weights = {"weight": weight, "past": weight, "cap": weight.new_ones(weight.shape), "reach": 1 + weight}
     return {"objective": value, "memory": {"before": start, "ahead": start, **numbers, **weights}}
@@ -185,10 +191,18 @@ def _further(F: Tensor, before: Tensor, reach: Tensor) -> Tensor:
 
 
 def _in_range(factors: dict[str, Tensor], names: Sequence[str], last: str) -> dict[str, Tensor]:
-    """Columns of some factors between 1/`APART` and `APART` times as long as those of the last; not where one is 0."""
-    lengths = torch.stack([torch.linalg.vector_norm(factors[name], dim=-2) for name in names], dim=-2)
-    ratios = (lengths / square_norms(factors[last]).sqrt()).nan_to_num_(nan=1, posinf=1)
-    times = ratios.clamp(1 / APART, APART).div_(ratios.clamp_(min=tiny(ratios.dtype)))
+    """Columns of some factors between 1/`APART` and `APART` times the mean length of their component.
+
+    The geometric mean over these factors and the last, which is improved next. (Bounded by the last one's length, which
+    makes up for all of them at once, three factors or more would swing further with every sweep.) Of a component with
+    a zero column any length is the same model: the mean is that of the longest component.
+    """
+    lengths = [torch.linalg.vector_norm(factors[name], dim=-2) for name in names]
+    logs = torch.stack([*lengths, square_norms(factors[last]).squeeze(-2).sqrt()], dim=-2).log_()
+    mean = logs.mean(-2, keepdim=True)
+    mean = torch.where(mean == -inf, mean.amax(-1, keepdim=True), mean)
+    excess = (logs[..., :-1, :] - mean).nan_to_num_(nan=0, posinf=0, neginf=0)
+    times = excess.clamp(-log(APART), log(APART)).sub_(excess).exp_()
     return {**factors, **{name: factors[name] * c for name, c in zip(names, times.split(1, dim=-2), strict=True)}}
 
 

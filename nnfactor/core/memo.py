@@ -31,7 +31,7 @@ class Memo:
         seen = self._kept.get(key)
         if seen is None or seen[0] != state:
             value = make()
-            if isinstance(value, Tensor) and value.requires_grad:
+            if isinstance(value, Tensor) and (value.requires_grad or value.is_inference()):
                 return value
             seen = self._kept[key] = (state, inputs, value)
         return seen[2]
@@ -51,7 +51,10 @@ def _state(inputs: tuple[Tensor, ...]) -> list[tuple[int, int]]:
 
 
 def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
-    """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function."""
+    """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function.
+
+    Writes that leave no new version (to `F.data`, or to a numpy array of the same memory) are not noticed.
+    """
     if F.requires_grad or F.is_inference():
         return make(F)
     kept = _KEPT.get(id(F))
@@ -61,7 +64,7 @@ def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     seen = known.get(make)
     if seen is None or seen[0] != F._version:
         value = make(F)
-        if value is F or value._base is F:  # a view costs nothing, and kept it would keep F
+        if value is F or value.is_inference() or value._base is F:  # a view costs nothing, and kept it would keep F
             return value
         seen = known[make] = (F._version, value)
     return seen[1]
