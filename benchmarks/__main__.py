@@ -103,7 +103,7 @@ def run(options: argparse.Namespace, path: Path) -> int:
     variants = [v for v in configs.VARIANTS if getattr(options, v)]
     config = configs.load(path, _overrides(options), variants)
     need_extra()
-    from nnfactor.core.solve import without_denormals  # brings torch, which a bad configuration need not wait for
+    from nnfactor.core.solve.run import without_denormals
 
     folder = _out(options) / config.name
     context = Context(

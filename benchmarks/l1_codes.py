@@ -14,7 +14,7 @@ import time
 import numpy as np
 import torch
 
-from nnfactor.core.l1 import Codes, l1_codes
+from nnfactor.sparse_coding.basis_pursuit import Codes, l1_codes
 
 SETTINGS = (  # tolerance, rounds, ADMM sweeps: the first two are step 2 alone
     (0.0, 0, 50),

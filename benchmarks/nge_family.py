@@ -10,20 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nnfactor.core import (
-    Fit,
-    Graph,
-    Links,
-    Rule,
-    as_data,
-    hals,
-    init,
-    m_matrix,
-    multiplicative,
-    projected,
-    step,
-)
-from nnfactor.core.ops import gram, khatri_rao
+from nnfactor.core import Fit, Graph, Links, Rule, as_data, hals, m_matrix, multiplicative, projected, step
+from nnfactor.core.factors import gram, khatri_rao
+from nnfactor.core.solve import init
 from nnfactor.graphs import marginal_fisher_graphs
 from nnfactor.models.graph_rules import cg_steps, fastest
 

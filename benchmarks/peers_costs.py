@@ -11,8 +11,8 @@ import numpy as np
 import torch
 
 from nnfactor.core import Fit, as_data, multiplicative, step
-from nnfactor.core.data import Dense
-from nnfactor.core.ops import component_major, khatri_rao
+from nnfactor.core.data.dense import Dense
+from nnfactor.core.factors import component_major, khatri_rao
 
 from .clock import Clock, Lane, Spread, paired, per_iteration, race
 from .memory import peak_growth

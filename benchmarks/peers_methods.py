@@ -201,7 +201,7 @@ def objective(X: Any, loss: str) -> Callable[[Sequence[Any]], float]:
     import torch
 
     from nnfactor.core import BetaFit, Fit, as_data
-    from nnfactor.core.ops import component_major
+    from nnfactor.core.factors import component_major
 
     data = as_data(X.astype(np.float64))
     modes = ("V", *(f"U{b}" for b in range(1, X.ndim)))

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from nnfactor import NMF
-from nnfactor.core import as_data, init
+from nnfactor.core import as_data
+from nnfactor.core.solve import init
 
 from .clock import Clock
 from .peers_methods import TINY, build, objective, on_device, quiet

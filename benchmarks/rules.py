@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nnfactor.core import Block, Links, Quad, multiplicative
-from nnfactor.core.ops import component_major, divide
+from nnfactor.core.factors import component_major, divide
 
 Graphs = list[tuple[Tensor, Tensor]]  # adjacencies (n, n) and their weights of the columns (k,)
 

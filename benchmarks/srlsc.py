@@ -211,7 +211,7 @@ def codes_of(draw: Draw, tol: float, device: str, pca: bool) -> np.ndarray:
     """The l1 codes of the training samples; jobs of one split follow each other."""
     import torch
 
-    from nnfactor.core.l1 import l1_codes
+    from nnfactor.sparse_coding.basis_pursuit import l1_codes
 
     X = samples_of(draw).X
     X = _principal(X, X) if pca else X

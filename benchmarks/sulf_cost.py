@@ -17,7 +17,8 @@ from typing import Any
 import torch
 
 from nnfactor.core import L2, L21, Fit, multiplicative, step
-from nnfactor.core.views import Labels, Views, least_squares, simplex
+from nnfactor.core.rules.closed_form import least_squares, simplex
+from nnfactor.core.terms.multiview import Labels, Views
 
 SHAPES = {  # samples, features of the views, components, classes, labelled share
     "mfeat, 10 %": (2000, (76, 216, 240, 47, 6), 50, 10, 0.1),

@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from .core import Links, as_links
-from .core.neighbors import Pairs, Points, joined, nearest, read_points, shortest
+from .core.graph.neighbors import Pairs, Points, joined, nearest, read_points, shortest
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kernel = Callable[[np.ndarray], np.ndarray]

@@ -17,8 +17,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .core.intake import as_tensor
-from .core.sparse import from_torch_sparse
+from .core.data.as_data import as_tensor
+from .core.data.csr import from_torch_sparse
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
 REACH = 30  # square roots of kernels within 2^-30 .. 2^30 are left as they are: their squares fit float32

@@ -15,7 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from .core import Term, see
-from .core.ops import column_norms, divide
+from .core.factors import column_norms, divide
 
 
 def clustering_accuracy(y_true: Any, y_pred: Any) -> float:

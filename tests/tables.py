@@ -22,9 +22,9 @@ from nnfactor.core import (
     multiplicative,
     projected,
 )
-from nnfactor.core.polynomial import PolynomialFit
-from nnfactor.core.ties import TiedFit, Ties
-from nnfactor.core.views import Labels, Views
+from nnfactor.core.terms.multiview import Labels, Views
+from nnfactor.core.terms.must_link import TiedFit, Ties
+from nnfactor.core.terms.polynomial import PolynomialFit
 
 SHAPES = {2: (7, 6), 3: (6, 4, 5), 4: (4, 3, 5, 2), 5: (3, 2, 4, 2, 3)}
 

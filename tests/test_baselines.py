@@ -351,7 +351,7 @@ def test_the_graph_is_that_of_the_data_as_given():
 
 
 def test_the_objective_is_that_of_the_terms():
-    from nnfactor.core.ties import TiedFit, Ties
+    from nnfactor.core.terms.must_link import TiedFit, Ties
 
     X, groups = data(), np.array([0, 1, 2, 2, 0, 3, 4, 3, 3, 2, 5, 0, 2, 6, 2])
     F, U = (torch.from_numpy(Z) for Z in start(n=7))

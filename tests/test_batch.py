@@ -10,8 +10,11 @@ from estimators import MATRIX, TENSOR, blocks, labels
 from sklearn.exceptions import ConvergenceWarning
 
 from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, SULF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF, batch_fit
-from nnfactor.core import room
-from nnfactor.core.rules import hals, m_matrix, multiplicative, projected
+from nnfactor.core.rules.hals import hals
+from nnfactor.core.rules.m_matrix import m_matrix
+from nnfactor.core.rules.multiplicative import multiplicative
+from nnfactor.core.rules.projected_gradient import projected
+from nnfactor.core.solve import memory_budget as room
 from nnfactor.models import SemiNMF, base, sulf, together
 
 X, Y = blocks(), labels(12)

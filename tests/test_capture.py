@@ -11,8 +11,10 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nnfactor.core import Fit, accelerated, extrapolate, extrapolated, hals, multiplicative, run, solve, step, take
-from nnfactor.core.capture import captured
+from nnfactor.core import Fit, accelerated, extrapolated, hals, multiplicative, run, step, take
+from nnfactor.core.solve import extrapolation as extrapolate
+from nnfactor.core.solve import run as solve
+from nnfactor.core.solve.cuda_graph import captured
 
 CPU = torch.device("cpu")
 COUNT = {"captures": 0}

@@ -24,9 +24,11 @@ from nnfactor.core import (
     objective,
     step,
 )
-from nnfactor.core.data import Dense, Sparse, SparseTensor
-from nnfactor.core.solve import reached
-from nnfactor.core.views import least_squares, simplex
+from nnfactor.core.data.dense import Dense
+from nnfactor.core.data.sparse import Sparse
+from nnfactor.core.data.sparse_tensor import SparseTensor
+from nnfactor.core.rules.closed_form import least_squares, simplex
+from nnfactor.core.solve.run import reached
 
 gpu = pytest.mark.gpu
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")

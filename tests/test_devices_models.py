@@ -14,9 +14,10 @@ from tables import problem
 
 import nnfactor
 from nnfactor.core import L2, L21, Fit, m_matrix, multiplicative, objective, run, step
-from nnfactor.core.data import Dense
-from nnfactor.core.polynomial import PrintedPolynomialFit
-from nnfactor.core.views import Labels, SemiFit, Views, exact, least_squares, simplex
+from nnfactor.core.data.dense import Dense
+from nnfactor.core.rules.closed_form import exact, least_squares, simplex
+from nnfactor.core.terms.multiview import Labels, SemiFit, Views
+from nnfactor.core.terms.polynomial import PrintedPolynomialFit
 from nnfactor.models.baselines import _Divergence, _root_rule, _unit_sums
 
 N, WIDTHS, K, CLASSES = 9, (6, 5), 4, 3

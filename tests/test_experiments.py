@@ -559,7 +559,7 @@ def test_noise_has_the_variance_that_it_should(kind):
 
 def test_codes_of_a_split_are_computed_once(monkeypatch, tmp_path):
     from benchmarks import srlsc
-    from nnfactor.core import l1
+    from nnfactor.sparse_coding import basis_pursuit as l1
 
     seen, compute = [], l1.l1_codes
     monkeypatch.setattr(l1, "l1_codes", lambda X, tol: seen.append((len(X), tol)) or compute(X, tol=tol))

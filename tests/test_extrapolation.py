@@ -18,7 +18,6 @@ from nnfactor.core import (
     as_data,
     extrapolated,
     hals,
-    init,
     iterate,
     m_matrix,
     multiplicative,
@@ -27,6 +26,7 @@ from nnfactor.core import (
     step,
     take,
 )
+from nnfactor.core.solve import init
 from nnfactor.models.graph_rules import cg_steps, fastest, hals_sweeps
 
 SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}

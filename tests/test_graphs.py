@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnfactor.core import Links, neighbors
+from nnfactor.core import Links
+from nnfactor.core.graph import neighbors
 from nnfactor.graphs import adjacency_graph, cube, grid_graph, knn_graph, marginal_fisher_graphs, pixels
 
 cases = settings(max_examples=80, deadline=None, derandomize=True)

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from srlsc_reference import data, program, unit
 
-from nnfactor.core import l1
-from nnfactor.core.atoms import SparseAtoms, unit_rows
-from nnfactor.core.l1 import l1_code, l1_codes
+from nnfactor.sparse_coding import basis_pursuit as l1
+from nnfactor.sparse_coding.basis_pursuit import l1_code, l1_codes
+from nnfactor.sparse_coding.dictionary import SparseAtoms, unit_rows
 
 
 def certify(D, x, found, skip=False):

@@ -12,10 +12,11 @@ from tables import problem
 
 from nnfactor import N2S2L, NGE, NMF, NTF, MarginalFisher
 from nnfactor.core import BetaFit, Fit, Graph, Links, hals, multiplicative, objective, projected, run
-from nnfactor.core.cuts import Cut, Seen
-from nnfactor.core.data import Sparse
-from nnfactor.core.online import Epochs, Moments, Ratios, batches_of, energies, moved, zero_sums
-from nnfactor.core.terms import see
+from nnfactor.core.data.sparse import Sparse
+from nnfactor.core.solve.minibatch import Epochs, batches_of, moved
+from nnfactor.core.terms.base import see
+from nnfactor.core.terms.batch_laplacian import Cut, Seen
+from nnfactor.core.terms.statistics import Moments, Ratios, energies, zero_sums
 from nnfactor.graphs import marginal_fisher_graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

@@ -245,9 +245,9 @@ def test_a_clock_on_cuda_empties_the_queue_before_every_reading(monkeypatch):
 def test_data_products_are_the_two_of_an_iteration(monkeypatch):
     _, X, (start,) = setting("small_ntf")
     calls = []
-    monkeypatch.setattr("nnfactor.core.data.Dense.times", lambda self, F: calls.append(("times", tuple(F.shape))))
+    monkeypatch.setattr("nnfactor.core.data.dense.Dense.times", lambda self, F: calls.append(("times", tuple(F.shape))))
     monkeypatch.setattr(
-        "nnfactor.core.data.Dense.times_transposed", lambda self, F: calls.append(("transposed", tuple(F.shape)))
+        "nnfactor.core.data.dense.Dense.times_transposed", lambda self, F: calls.append(("transposed", tuple(F.shape)))
     )
     data_products(X, start, CPU)()
     assert calls == [("times", (15 * 12, 4)), ("transposed", (20, 4))]

@@ -10,7 +10,7 @@ from tables import PyData, problem, quiet_csr
 
 from nnfactor import N2S2L, NGE, NMF, NTF
 from nnfactor.core import BetaFit, Sparse, SparseTensor, as_data
-from nnfactor.core import sparse_tensor as module
+from nnfactor.core.data import sparse_tensor as module
 
 coo = lambda X: torch.as_tensor(X).to_sparse_coo()
 close = lambda a, b, tol=1e-9: torch.testing.assert_close(a, b, rtol=tol, atol=tol * float(b.abs().max()))

@@ -8,9 +8,9 @@ import scipy.sparse as sp
 import torch
 from srlsc_reference import blobs, consistent, data, harmonic, heat, least_squares, neighbours, program, squared, unit
 
-from nnfactor.core.l1 import l1_code
 from nnfactor.models.propagation import HarmonicFunction, LocalGlobalConsistency
 from nnfactor.models.srlsc import SRC, SRLSC, LapRLSC
+from nnfactor.sparse_coding.basis_pursuit import l1_code
 
 SPREAD = [HarmonicFunction, LocalGlobalConsistency]
 

@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sulf_reference import MILD, PAPER, K, fitted, loss, one_hot, problem, quiet_fit, reference, same
 
 from nnfactor.core import Fit, see
-from nnfactor.core.views import Labels, Views
+from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.models.labels import decided, labels_of
 from nnfactor.models.sulf import SULF
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from sulf_reference import K, problem, quiet_fit, solve_W
 
 from nnfactor.core import L2, L21, Block, Fit, Quad, as_data, multiplicative, objective, run, see
-from nnfactor.core.views import Labels, SemiFit, Views, exact, least_squares, simplex
+from nnfactor.core.rules.closed_form import exact, least_squares, simplex
+from nnfactor.core.terms.multiview import Labels, SemiFit, Views
 from nnfactor.models.sulf import SULF
 
 

@@ -4,15 +4,26 @@ Data and graphs become `terms`; a term yields the `Block` that one factor sees; 
 `step` is one sweep, `run` decides when to stop.
 """
 
-from . import init, ops
+from . import factors
 from .block import Block, Quad
-from .data import Data, Dense, Sparse, SparseTensor
-from .extrapolate import accelerated, extrapolated
-from .intake import as_data
-from .links import Links, as_links
-from .rules import Rule, composed, hals, m_matrix, multiplicative, projected
-from .solve import Progress, Run, iterate, run, step, take
-from .terms import L1, L2, L21, BetaFit, Fit, Graph, Term, objective, see
+from .data.as_data import Data, as_data
+from .data.dense import Dense
+from .data.sparse import Sparse
+from .data.sparse_tensor import SparseTensor
+from .graph.graph import Links, as_links
+from .rules.base import Rule, composed
+from .rules.hals import hals
+from .rules.m_matrix import m_matrix
+from .rules.multiplicative import multiplicative
+from .rules.projected_gradient import projected
+from .solve import init
+from .solve.extrapolation import accelerated, extrapolated
+from .solve.run import Progress, Run, iterate, run, step, take
+from .terms.base import Term, objective, see
+from .terms.beta import BetaFit
+from .terms.fit import Fit
+from .terms.laplacian import Graph
+from .terms.penalties import L1, L2, L21
 
 __all__ = [
     "L1",
@@ -37,13 +48,13 @@ __all__ = [
     "as_links",
     "composed",
     "extrapolated",
+    "factors",
     "hals",
     "init",
     "iterate",
     "m_matrix",
     "multiplicative",
     "objective",
-    "ops",
     "projected",
     "run",
     "see",

@@ -19,9 +19,83 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .links import Links
-from .memo import remembered
-from .ops import mixed, row_major
+from .cache import remembered
+from .factors import mixed, row_major
+from .graph.graph import Links
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """The rows of a quad, `A' A`, known by `A (..., r, n)`; with the `b (..., r, C)` of the pull `A' b` beside it.
+
+    It acts as the matrix that it stands for. `least_squares` takes A and b themselves: forming A' A would square the
+    condition number, which at paper 001's weights (beta = 1e8 against gamma = 100) leaves no digit.
+    """
+
+    A: Tensor
+    b: Tensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of `A' A`."""
+        return (*self.A.shape[:-2], self.A.shape[-1], self.A.shape[-1])
+
+    def __matmul__(self, F: Tensor) -> Tensor:
+        return self.A.mT @ (self.A @ F)
+
+    def sum(self, dim: int, keepdim: bool = True) -> Tensor:
+        """Row sums (the matrix is symmetric: of either dimension)."""
+        return self.A.mT @ self.A.sum(-1, keepdim=True)
+
+
+def split(block: Block) -> Block:
+    """The same function from coefficients of any sign: each becomes two that are nonnegative."""
+    quads = []
+    for q in block.quads:
+        plus, minus = _parts(q.cols)
+        quads += [replace(q, cols=plus), replace(q, cols=minus, sign=-q.sign)]
+    net = _net(block)
+    pull, push = (None, None) if net is None else _parts(net, fresh=net is not block.pull)
+    return replace(block, quads=tuple(quads), pull=pull, push=push)
+
+
+def weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
+    """The blocks' functions, each times its weight `(..., 1, 1) >= 0`, summed; quads of one kind become one."""
+    kinds: dict[tuple[int, int, str], list[tuple[Quad, Tensor]]] = {}
+    for b, w in zip(blocks, weights, strict=True):
+        for q in b.quads:
+            kinds.setdefault((id(q.rows), q.sign, str((q.span, q.mixes_columns))), []).append((q, w))
+    quads = [replace(pairs[0][0], cols=_sum_of([(q.cols, w) for q, w in pairs])) for pairs in kinds.values()]
+    linear = [_weighted_sum([b.pull for b in blocks], weights), _weighted_sum([b.push for b in blocks], weights)]
+    return Block(quads=tuple(quads), pull=linear[0], push=linear[1])
+
+
+def _weighted_sum(parts: Sequence[Tensor | None], weights: Sequence[Tensor]) -> Tensor | None:
+    """Of the parts that are there."""
+    there = [(z, w) for z, w in zip(parts, weights, strict=True) if z is not None]
+    return _sum_of(there) if there else None
+
+
+def _sum_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
+    """`sum w z`, in one pass for each part."""
+    (first, w), *others = pairs
+    total = w * first
+    for z, w in others:
+        total.addcmul_(z, w)
+    return total
+
+
+def _parts(Z: Tensor, fresh: bool = False) -> tuple[Tensor, Tensor]:
+    """Positive and negative part; the latter takes the place of a fresh Z."""
+    plus = Z.clamp(min=0)
+    return plus, torch.sub(plus, Z, out=Z) if fresh else plus - Z
+
+
+def _net(block: Block) -> Tensor | None:
+    """`pull - push`."""
+    if block.push is None:
+        return block.pull
+    return -block.push if block.pull is None else block.pull - block.push
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,13 +17,13 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, init, run, step
-from ..core.coefficients import divergence_coefficients
-from ..core.data import Data, Samples
-from ..core.linalg import nnls, pseudo_inverse_coefficients
-from ..core.ops import component_major, gram, reconstruct
-from ..core.solve import Method, exact
-from ..core.terms import BetaFit
+from ..core import Fit, Rule, Run, Term, run, step
+from ..core.data.as_data import Data, Samples
+from ..core.factors import component_major, gram, reconstruct
+from ..core.solve import init
+from ..core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
+from ..core.solve.run import Method, exact
+from ..core.terms.beta import BetaFit
 from .checks import one_of, whole
 from .reading import PickledOnCPU, Source, ran_with, read
 from .together import fit_together

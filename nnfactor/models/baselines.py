@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from ..core import BetaFit, Block, Run
-from ..core.ops import divide
-from ..core.rules import multiplicative
-from ..core.terms import Factors
-from ..core.ties import TiedFit, Ties, tied_groups
+from ..core.factors import divide
+from ..core.rules.multiplicative import multiplicative
+from ..core.terms.base import Factors
+from ..core.terms.must_link import TiedFit, Ties, tied_groups
 from .base import Factorization, Model, _to
 from .labels import encode_labels
 from .nmf import rule_key, unsupervised_rule

@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core.sparse import CSR
+from ..core.data.csr import CSR
 from .checks import nonnegative, whole
 from .labels import encode_labels
 from .reading import PickledOnCPU, Source, ran_with, read

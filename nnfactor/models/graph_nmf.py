@@ -11,8 +11,10 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from ..core import Fit, Graph, Links, Rule, Term
-from ..core.ops import unit_columns
-from ..core.rules import hals, m_matrix, multiplicative
+from ..core.factors import unit_columns
+from ..core.rules.hals import hals
+from ..core.rules.m_matrix import m_matrix
+from ..core.rules.multiplicative import multiplicative
 from ..graphs import knn_graph
 from .base import Factorization, Model
 from .checks import links_over, nonnegative, one_of

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 
 from ..core import Rule, accelerated, composed, hals, step
-from ..core.solve import Method
+from ..core.solve.run import Method
 
 MOST_SWEEPS = 4
 CG, MOST_CG = 4, 24  # automatic CG steps, at least and at most

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from ..core import Dense, Fit, Run, multiplicative
-from ..core.data import Data
-from ..core.linalg import nnls, pseudo_inverse_coefficients
-from ..core.ops import gram
-from ..core.polynomial import PolynomialFit, PrintedPolynomialFit
+from ..core.data.as_data import Data
+from ..core.factors import gram
+from ..core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ..core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ..kernels import check_kernel, fix_kernel, root
 from .base import Factorization, Model, _to
 from .checks import one_of

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ..core import Fit, Graph, Links, Rule, Term, hals, m_matrix, multiplicative, projected
-from ..core.ops import unit_columns
+from ..core.factors import unit_columns
 from ..graphs import marginal_fisher_graphs
 from .base import Model, factor_names
 from .checks import links_over, nonnegative, one_of, whole

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, cast
 
 from ..core import Rule, accelerated, extrapolated, hals, multiplicative, projected, step
-from ..core.solve import Method
+from ..core.solve.run import Method
 from .base import Model, beta_of, factor_names, fit_term
 from .checks import one_of
 from .online import Online

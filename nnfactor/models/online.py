@@ -13,11 +13,16 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ..core import Run
-from ..core.data import Data, Dense, Samples, SparseTensor
-from ..core.online import Epochs, Moments, Ratios, batches_of, coefficients, energies, fresh, improved, moved, zero_sums
-from ..core.ops import component_major, gram, khatri_rao
-from ..core.solve import exact
-from ..core.terms import Fit, Graph, objective
+from ..core.data.as_data import Data, Samples
+from ..core.data.dense import Dense
+from ..core.data.sparse_tensor import SparseTensor
+from ..core.factors import component_major, gram, khatri_rao
+from ..core.solve.minibatch import Epochs, batches_of, coefficients, fresh, improved, moved
+from ..core.solve.run import exact
+from ..core.terms.base import objective
+from ..core.terms.fit import Fit
+from ..core.terms.laplacian import Graph
+from ..core.terms.statistics import Moments, Ratios, energies, zero_sums
 from .base import Factorization, Model, beta_of, factor_names, given_array
 from .checks import nonnegative, one_of, whole
 from .reading import Source

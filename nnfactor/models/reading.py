@@ -13,9 +13,10 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..core.data import Data, Dense, SparseTensor
-from ..core.intake import as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
-from ..core.sparse import coordinates, from_torch_sparse
+from ..core.data.as_data import Data, as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
+from ..core.data.csr import coordinates, from_torch_sparse
+from ..core.data.dense import Dense
+from ..core.data.sparse_tensor import SparseTensor
 
 
 class PickledOnCPU:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ..core import Block, Rule, composed, multiplicative
-from ..core.data import Data, Samples
-from ..core.view_init import start
-from ..core.views import SemiFit, exact
+from ..core.data.as_data import Data, Samples
+from ..core.rules.closed_form import exact
+from ..core.solve.view_init import start
+from ..core.terms.multiview import SemiFit
 from .base import Factorization, Model, factor_names
 from .nmf import unsupervised_rule
 from .reading import Source

@@ -16,8 +16,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ..core.atoms import CHUNK, Atoms, SparseAtoms, unit_rows
-from ..core.l1 import Codes, l1_code, l1_codes
+from ..sparse_coding.basis_pursuit import Codes, l1_code, l1_codes
+from ..sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
 from .checks import one_of
 from .reading import Source
 from .semisupervised import (

@@ -17,13 +17,15 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import L2, L21, Fit, Run, Term, init, multiplicative, run, see
-from ..core.data import Samples
-from ..core.linalg import nnls, pseudo_inverse_coefficients
-from ..core.ops import component_major, gram
-from ..core.solve import exact as exact_products
-from ..core.view_init import start
-from ..core.views import Labels, SemiFit, Views, exact, least_squares, simplex
+from ..core import L2, L21, Fit, Run, Term, multiplicative, run, see
+from ..core.data.as_data import Samples
+from ..core.factors import component_major, gram
+from ..core.rules.closed_form import exact, least_squares, simplex
+from ..core.solve import init
+from ..core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ..core.solve.run import exact as exact_products
+from ..core.solve.view_init import start
+from ..core.terms.multiview import Labels, SemiFit, Views
 from .base import Factorization, Model, given_array, in_unit
 from .checks import nonnegative, one_of, positive
 from .labels import class_codes, decided, labels_of

@@ -19,9 +19,10 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Run, init
-from ..core.room import batch_bytes, fitting, work
-from ..core.solve import exact
+from ..core import Run
+from ..core.solve import init
+from ..core.solve.memory_budget import batch_bytes, fitting, work
+from ..core.solve.run import exact
 from .reading import Source
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ..core import Block, Quad
-from ..core.data import Data
-from ..core.ops import component_major
-from ..core.views import simplex
+from ..core.data.as_data import Data
+from ..core.factors import component_major
+from ..core.rules.closed_form import simplex
 from .base import given_array
 from .reading import Source, read
 

@@ -1,0 +1,1 @@
+"""Data behind a few verbs, and the storage kinds that answer them."""

@@ -1,0 +1,1 @@
+"""Weighted undirected graphs over samples, and nearest neighbours."""

@@ -1,0 +1,294 @@
+"""Weighted undirected graphs over the rows of a factor, sparse on every device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ..cache import Memo
+from ..data.csr import CSR, from_torch_sparse, narrow
+from ..factors import rows_of
+
+
+class Links:
+    """An undirected graph with weights >= 0 and without self loops: `S` of the papers, `L = D - S`.
+
+    Parameters
+    ----------
+    adjacency : scipy sparse matrix, array or tensor, (n, n), or None
+        Symmetric, nonnegative, finite. The diagonal is dropped.
+    cliques : integer array (n,) or None
+        Samples of one class (-1: of none) that are all linked to each other with `clique_weight`. They are kept as
+        class sums and cost O(n), never n_c^2 links.
+    clique_weight : float
+
+    Notes
+    -----
+    The scipy matrix stays on the host as the master copy; each device and dtype gets its own CSR when first used.
+    `links @ F` is `S F` for a factor `(..., n, k)`, `links.degree(F)` the column `D 1`, and `links.energy(F)` is
+    `f_j' L f_j` for every column, summed edge by edge (`v'Dv - v'Sv` would cancel).
+
+    Examples
+    --------
+    A chain of three samples, and the same with the last two in one clique of weight 2:
+
+    >>> import torch
+    >>> from nnfactor.core import Links
+    >>> chain = Links([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> F = torch.tensor([[0.0], [1.0], [3.0]])
+    >>> chain.energy(F).tolist(), (chain @ F).tolist()
+    ([[5.0]], [[1.0], [3.0], [1.0]])
+    >>> Links([[0, 1, 0], [1, 0, 1], [0, 1, 0]], cliques=[-1, 0, 0], clique_weight=2.0).energy(F).tolist()
+    [[13.0]]
+    """
+
+    def __init__(self, adjacency: Any = None, cliques: Any = None, clique_weight: float = 1.0) -> None:
+        if adjacency is None and cliques is None:
+            raise ValueError("Links needs an adjacency, cliques, or both; both are None")
+        if not 0 <= clique_weight < np.inf:
+            raise ValueError(f"clique_weight must be a finite number >= 0, got {clique_weight!r}")
+        self.cliques = None if cliques is None else _compact(cliques)
+        self.adjacency = _canonical(sp.csr_array((len(cliques),) * 2) if adjacency is None else adjacency)
+        if self.cliques is not None and self.cliques.shape != (self.n_nodes,):
+            raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
+        self.clique_weight = float(clique_weight)
+        self._there: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
+        self._memo = Memo()
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of samples, linked or not."""
+        return int(self.adjacency.shape[0])
+
+    @property
+    def n_links(self) -> int:
+        """Number of undirected links with a positive weight, those of the cliques counted."""
+        return (self.adjacency.nnz + self._pairs) // 2
+
+    @cached_property
+    def mean_degree(self) -> float:
+        """Sum of the weights at a node, on average."""
+        return float(self.adjacency.sum() + self.clique_weight * self._pairs) / self.n_nodes
+
+    @property
+    def _pairs(self) -> int:
+        """Ordered pairs of samples of one clique."""
+        if self.cliques is None:
+            return 0
+        sizes = np.bincount(self.cliques[self.cliques >= 0])
+        return int((sizes * (sizes - 1)).sum())
+
+    def on(self, F: Tensor) -> _OnDevice:
+        """The graph on the device and in the dtype of `F`."""
+        key = (F.device, F.dtype)
+        if key not in self._there:
+            self._there[key] = _OnDevice(self, F.device, F.dtype)
+        return self._there[key]
+
+    def degree(self, F: Tensor) -> Tensor:
+        """Sum of the weights at every node, `(n, 1)`, on the device and in the dtype of `F`."""
+        return self.on(F).degree
+
+    def product(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
+        """`S @ rows` for a plain row-major matrix `(n, c)`, into `out` if given."""
+        if rows.shape[0] != self.n_nodes:
+            raise ValueError(f"a graph of {self.n_nodes} nodes cannot act on {rows.shape[0]} rows")
+        return self.on(rows).product(rows, out)
+
+    def __matmul__(self, F: Tensor) -> Tensor:
+        return self.times(F)
+
+    def times(self, F: Tensor, span: slice | None = None) -> Tensor:
+        """`S F` for all columns of a factor or some, `(..., n, s)`."""
+        out = self._times(F, span)
+        return out if F.dim() == 2 else out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
+
+    def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
+        """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
+        shape = (*F.shape[:-2], 1, -1)
+        return self._memo(("energy", _ends(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
+
+    def energy_parts(self, F: Tensor, span: slice | None = None) -> tuple[Tensor, Tensor]:
+        """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
+        rows, shape = rows_of(F, span), (*F.shape[:-2], 1, -1)
+        both = self.degree(F).mT @ rows.square(), (rows * self._times(F, span, keep=True)).sum(0)
+        return both[0].view(shape), both[1].view(shape)
+
+    def _times(self, F: Tensor, span: slice | None, keep: bool = False) -> Tensor:
+        """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
+        key = ("times", _ends(span))
+        if keep:
+            return self._memo(key, (F,), lambda: self.product(rows_of(F, span)))
+        seen = self._memo.known(key, (F,))
+        return self.product(rows_of(F, span)) if seen is None else seen
+
+    def toarray(self) -> np.ndarray:
+        """The dense adjacency (for small graphs and tests)."""
+        S = self.adjacency.toarray()
+        if self.cliques is not None:
+            same = (self.cliques[:, None] == self.cliques) & (self.cliques >= 0)
+            np.fill_diagonal(same, False)
+            S = S + self.clique_weight * same
+        return S
+
+    def __repr__(self) -> str:
+        return f"Links({self.n_nodes} nodes, {self.n_links} links)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _there={}, _memo=Memo())
+
+
+def _ends(span: slice | None) -> tuple[int, int] | None:
+    return None if span is None else (span.start, span.stop)
+
+
+def as_links(graph: Any, name: str = "links") -> Links:
+    """Links from Links, a scipy sparse matrix, an array or a tensor; errors name the argument `name`."""
+    if isinstance(graph, Links):
+        return graph
+    try:
+        return Links(graph)
+    except (ValueError, TypeError) as error:
+        raise type(error)(f"{name}: {error}") from None
+
+
+@dataclass(eq=False)
+class _OnDevice:
+    """One graph on one device: adjacency, incidence and class sums as CSR, built when first used."""
+
+    links: Links
+    device: torch.device
+    dtype: torch.dtype
+
+    @cached_property
+    def adjacency(self) -> CSR | None:
+        return self._csr(self.links.adjacency) if self.links.adjacency.nnz else None
+
+    @cached_property
+    def incidence(self) -> list[CSR]:
+        """Links as rows (+sqrt w, -sqrt w), in pieces of n (at least 4096) rows: no product outgrows a factor."""
+        upper = sp.triu(self.links.adjacency, k=1).tocoo()
+        n, w = self.links.n_nodes, np.sqrt(upper.data.astype(np.float64))
+        pieces = []
+        for a in range(0, upper.nnz, size := max(n, 4096)):
+            i, j, r = upper.row[a : a + size], upper.col[a : a + size], w[a : a + size]
+            rows = np.tile(np.arange(len(r)), 2)
+            values, ends = np.concatenate([r, -r]), np.concatenate([i, j])
+            pieces.append(self._csr(sp.csr_array((values, (rows, ends)), shape=(len(r), n))))
+        return pieces
+
+    @property
+    def _cliques(self) -> np.ndarray:
+        """Of a graph that has some."""
+        assert self.links.cliques is not None
+        return self.links.cliques
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(n, 1): the weight of the sample's clique links, 0 outside."""
+        return self._tensor(self.links.clique_weight * (self._cliques >= 0))[:, None]
+
+    @cached_property
+    def sizes(self) -> Tensor:
+        """(n, 1): the size of the sample's clique, 1 outside."""
+        c = self._cliques
+        return self._tensor(np.where(c >= 0, np.bincount(c[c >= 0], minlength=1)[np.maximum(c, 0)], 1))[:, None]
+
+    @cached_property
+    def indicator(self) -> CSR:
+        """(classes, n) one-hot rows of the cliques."""
+        c = self._cliques
+        inside = np.flatnonzero(c >= 0)
+        shape = (int(c.max(initial=0)) + 1, len(c))
+        return self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
+
+    @cached_property
+    def spread(self) -> Tensor:
+        """(n, 1): what squared distances to the mean of a clique count, its size times its weight."""
+        return self.weights * self.sizes
+
+    @cached_property
+    def classes(self) -> Tensor:
+        return torch.from_numpy(np.maximum(self._cliques, 0)).to(self.device)
+
+    @cached_property
+    def degree(self) -> Tensor:
+        degree = self._tensor(np.asarray(self.links.adjacency.sum(axis=1)).ravel())[:, None]
+        if self.links.cliques is None:
+            return degree
+        return degree + self.weights * (self.sizes - 1)
+
+    def product(self, rows: Tensor, out: Tensor | None) -> Tensor:
+        out = rows.new_empty(rows.shape) if out is None else out
+        out = out.zero_() if self.adjacency is None else self.adjacency.product(rows, out)
+        if self.links.cliques is not None:
+            out.addcmul_(self._class_sums(rows).sub_(rows), self.weights)
+        return out
+
+    def energy(self, rows: Tensor) -> Tensor:
+        parts = [piece.product(rows).square_().sum(0) for piece in self.incidence]
+        if self.links.cliques is not None:
+            centred = rows - self._class_sums(rows).div_(self.sizes)
+            parts.append(centred.square_().mul_(self.spread).sum(0))
+        return reduce(torch.add, parts) if parts else rows.new_zeros(rows.shape[1])
+
+    def _class_sums(self, rows: Tensor) -> Tensor:
+        return self.indicator.product(rows).index_select(0, self.classes)
+
+    def _csr(self, matrix: sp.csr_array) -> CSR:
+        return CSR.from_scipy(matrix, self.device, self.dtype)
+
+    def _tensor(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(self.device, self.dtype)
+
+
+def _compact(cliques: Any) -> np.ndarray:
+    """Clique numbers 0, 1, ... without gaps, -1 for none."""
+    cliques = np.asarray(cliques)
+    if cliques.dtype.kind not in "iu":
+        raise ValueError(f"cliques must be whole numbers (-1: in none), got dtype {cliques.dtype}")
+    inside = cliques >= 0
+    numbers = np.full(cliques.shape, -1, dtype=np.int64)
+    numbers[inside] = np.unique(cliques[inside], return_inverse=True)[1]
+    return numbers
+
+
+def _canonical(adjacency: Any) -> sp.csr_array:
+    """A private symmetric float64 CSR without diagonal, or a ValueError that says what is wrong."""
+    if isinstance(adjacency, Tensor):
+        host = adjacency.detach()
+        adjacency = from_torch_sparse(host) if host.layout != torch.strided else host.cpu().numpy()
+    if not sp.issparse(adjacency):
+        adjacency = np.asarray(adjacency)
+    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
+        raise ValueError(f"an adjacency must be square, got shape {tuple(adjacency.shape)}")
+    if adjacency.dtype.kind not in "fiub":
+        raise ValueError(f"an adjacency must hold real numbers, got dtype {adjacency.dtype}")
+    S = sp.csr_array(adjacency, dtype=np.float64, copy=True)
+    S.sum_duplicates()
+    S.setdiag(0)
+    bad = int((~np.isfinite(S.data)).sum())
+    if bad:
+        raise ValueError(f"{bad} weights of the adjacency are NaN or infinite")
+    negative = int((S.data < 0).sum())
+    if negative:
+        raise ValueError(f"{negative} weights of the adjacency are negative; a graph Laplacian needs weights >= 0")
+    S.eliminate_zeros()
+    skew = abs(S - S.T)
+    if skew.nnz and skew.max() > 1e-12 * S.max():
+        i, j = (int(v[0]) for v in (skew > 1e-12 * S.max()).nonzero())
+        raise ValueError(
+            f"the adjacency is not symmetric: entry ({i}, {j}) is {S[i, j]:g}, ({j}, {i}) is {S[j, i]:g}; "
+            "use (S + S.T) / 2 or S.maximum(S.T)"
+        )
+    S = S.maximum(S.T).tocsr() if skew.nnz else S
+    return narrow(S)

@@ -1,0 +1,1 @@
+"""How a factor improves on its block: one rule a file."""

@@ -1,0 +1,83 @@
+"""What a rule is, rules in turn, and what several rules need of a block."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..block import Block, Quad, accumulate
+from ..factors import component_major, row_major, rows_of
+
+
+class Rule(Protocol):
+    """One improvement of one factor."""
+
+    def __call__(self, F: Tensor, block: Block) -> Tensor:
+        """The next factor."""
+
+
+def composed(*rules: Rule) -> Rule:
+    """Rules in turn on the same block: no new data product. `composed(m_matrix, hals)` suits graph models best."""
+
+    def both(F: Tensor, block: Block) -> Tensor:
+        for rule in rules:
+            F = rule(F, block)
+        return F
+
+    return both
+
+
+def _stored_as_pull(F: Tensor, block: Block) -> Tensor:
+    """The factor in the memory order of the pull: row-major of sparse data, else component-major."""
+    if block.pull is None or block.pull.shape != F.shape or row_major(F) == row_major(block.pull):
+        return F  # the very tensor: products with it are remembered
+    return component_major(F) if row_major(F) else rows_of(F)
+
+
+def _needs_quadratic(block: Block, rule: str) -> None:
+    if not block.quadratic:
+        raise ValueError(
+            f"solver {rule!r} needs a quadratic objective; for beta-divergences (loss='kullback-leibler' or a number) "
+            "only solver='multiplicative' works"
+        )
+
+
+def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
+    """`pull - push - sum sign rows F cols` over the quads that do not mix columns, component-major; may be shared."""
+    total = torch.zeros_like(F) if block.pull is None else block.pull.expand_as(F)
+    if block.push is not None:
+        total = total - block.push
+    elif separable or block.parts:
+        total = total.clone()
+    for q in separable:
+        accumulate(total, [q], F, alpha=-q.sign)
+    for part in block.parts:
+        part.rows.add(total, part.pull - part.push)
+    return component_major(total)
+
+
+def _split(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
+    """The net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
+    _needs_quadratic(block, rule)
+    mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
+    rest = [q for q in block.quads if q not in mixing]
+    if any(q.mixes_columns for q in rest):
+        raise ValueError(f"{rule} cannot take a quad with both rows and a Gram matrix; use 'multiplicative'")
+    k = F.shape[-1]
+    grams = [q.cols if q.sign > 0 else -q.cols for q in mixing]
+    return (reduce(torch.add, grams) if grams else F.new_zeros(k, k)).expand(*F.shape[:-2], k, k), rest
+
+
+def _curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
+    """An upper bound of the second derivative `(..., 1 or n, k)`: of the Gram, plus row weights and 2 D of graphs."""
+    if separable:
+        rows = F.shape[-2] if any(q.rows is not None for q in separable) else 1
+        columns = component_major(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
+    for q in separable:
+        sign = 1 if q.couples_rows else q.sign
+        columns[..., q.span or slice(None)].add_(q.row_sums(F) * q.cols, alpha=sign)
+    return columns

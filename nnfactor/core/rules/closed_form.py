@@ -1,0 +1,121 @@
+"""Exact minimisers: unconstrained least squares, coefficients of labels, view weights on the simplex."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..block import Block, Design, Quad, _net
+from ..factors import component_major, mixed
+
+# Rules
+
+
+def exact(F: Tensor, block: Block) -> Tensor:
+    """The minimiser over factors of any sign, `(pull - push) G^+` with G the net Gram (paper 001, Eq. 4).
+
+    In float64. Directions of G below k eps of the largest count as empty. Where leaving them out would raise the
+    objective (a component that is tiny, not absent), F keeps its part in them, so that the rule is monotone.
+    """
+    if not block.quadratic or block.parts or any(q.rows is not None for q in block.quads):
+        raise ValueError(
+            "exact solves for a factor that sees Gram matrices and column weights only; use 'multiplicative'"
+        )
+    G, net = _net_gram(block, F), _net(block)
+    B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
+    P = _pseudo_inverse(G)
+    new = mixed(B.expand_as(F), P)
+    gradient = mixed(F.double(), G) - B
+    step = new - F
+    rise = (step * (2 * gradient + mixed(step, G))).sum((-2, -1), keepdim=True)
+    return component_major(torch.where(rise > 0, F - mixed(gradient, P), new).to(F.dtype))
+
+
+def least_squares(F: Tensor, block: Block) -> Tensor:
+    """The minimiser of `||A F - b||^2 + sum_i d_i ||f_i||^2`, any sign: Labels on W, with L21 or L2 on its rows.
+
+    By one orthogonal triangularisation of [A b; sqrt(d) 0] in float64, never by normal equations. With penalties on the
+    rows the answer is unique; sqrt(d) is lifted to the rounding of A, so that it is always finite. Without, it is the
+    one of minimum norm.
+    """
+    designs = [q.rows for q in block.quads if isinstance(q.rows, Design)]
+    ridges = [q for q in block.quads if not isinstance(q.rows, Design)]
+    if not designs or any(q.couples_rows or q.mixes_columns for q in ridges):
+        raise ValueError("least_squares solves for the coefficients of Labels, with L2 or L21 on them; use 'exact'")
+    n = F.shape[-2]
+    R = torch.linalg.qr(_stacked(F, designs, ridges), mode="r").R
+    if ridges:
+        solved = torch.linalg.solve_triangular(R[..., :n, :n], R[..., :n, n:], upper=True)
+    else:
+        solved = _where_finite(R, lambda R: torch.linalg.pinv(R[..., :n]) @ R[..., n:])
+    return component_major(solved.to(F.dtype))
+
+
+def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tensor:
+    """[A b; sqrt(d) 0], `(..., r (+ n), n + C)`, float64 and column-major."""
+    (*batch, n, C), parts = F.shape, [(d.A, d.b) for d in designs]
+    rows = sum(A.shape[-2] for A, _ in parts)
+    M = F.new_empty(*batch, n + C, rows + (n if ridges else 0), dtype=torch.float64).mT
+    at = 0
+    for A, b in parts:
+        here = M[..., at : at + A.shape[-2], :]
+        here[..., :n], here[..., n:] = A, b
+        at += A.shape[-2]
+    if ridges:
+        size = reduce(torch.maximum, (torch.linalg.matrix_norm(A, keepdim=True) for A, _ in parts))
+        weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
+        root = torch.maximum(weights.sqrt(), size.double() * torch.finfo(torch.float64).eps)
+        M[..., at:, :] = 0
+        M[..., at:, :n].diagonal(dim1=-2, dim2=-1).copy_(root.clamp(min=torch.finfo(torch.float64).tiny).squeeze(-1))
+    return M
+
+
+def simplex(F: Tensor, block: Block) -> Tensor:
+    """The minimiser of `lam ||f||^2 + <c, f>` over nonnegative rows f of sum 1, exactly (paper 001, Eq. 28).
+
+    The Euclidean projection of `-c / (2 lam)`: f = max(0, tau - c) / (2 lam). An entry is positive if the others that
+    are below it lie less than 2 lam below it in sum, and tau is 2 lam plus those entries' sum, over their number: all
+    pairs are compared, views are few. lam = 0: everything on the smallest c, the first of equals. lam is the weight of
+    an `L2` on F.
+    """
+    if any(q.mixes_columns or q.couples_rows for q in block.quads):
+        raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
+    net = _net(block)
+    c = torch.zeros_like(F, dtype=torch.float64) if net is None else (-2 * net.double()).expand_as(F)
+    twice = [2 * q.sign * q.row_sums(F) * q.cols[..., :1].double() for q in block.quads]
+    lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
+    lowest, first = c.min(-1, keepdim=True)
+    c = c - lowest
+    positive = (c.unsqueeze(-1) - c.unsqueeze(-2)).clamp_(min=0).sum(-1) < lam
+    tau = (torch.where(positive, c, 0).sum(-1, keepdim=True) + lam) / positive.sum(-1, keepdim=True)
+    f = torch.where(lam > 0, (tau - c).clamp_(min=0), torch.zeros_like(c).scatter_(-1, first, 1))
+    return component_major((f / f.sum(-1, keepdim=True)).to(F.dtype))
+
+
+def _net_gram(block: Block, F: Tensor) -> Tensor:
+    """Positive less negative Gram matrices, weights on the diagonal, float64 `(..., k, k)`."""
+    k = F.shape[-1]
+    parts = [q.sign * (q.cols if q.cols.shape[-2] == k else torch.diag_embed(q.cols.squeeze(-2))) for q in block.quads]
+    return reduce(torch.add, (G.double() for G in parts), F.new_zeros(k, k, dtype=torch.float64))
+
+
+def _pseudo_inverse(G: Tensor) -> Tensor:
+    """Moore-Penrose inverse of symmetric positive semidefinite matrices `(..., k, k)`."""
+
+    def inverse(G: Tensor) -> Tensor:
+        values, vectors = torch.linalg.eigh(G)
+        cut = values[..., -1:].clamp(min=0) * G.shape[-1] * torch.finfo(G.dtype).eps
+        kept = torch.where(values > cut, 1 / torch.where(values > cut, values, 1), 0)
+        return (vectors * kept.unsqueeze(-2)) @ vectors.mT
+
+    return _where_finite(G, inverse)
+
+
+def _where_finite(M: Tensor, f: Any) -> Tensor:
+    """`f(M)`, and NaN for the problems whose M is not finite: decompositions would raise for all of them."""
+    ok = torch.isfinite(M).all(-1, keepdim=True).all(-2, keepdim=True)
+    return torch.where(ok, f(torch.where(ok, M, 0)), torch.nan)

@@ -1,0 +1,1 @@
+"""The loop over sweeps: starts, momentum, mini-batches, stopping, memory."""

@@ -1,0 +1,76 @@
+"""How many problems of a batch fit into memory."""
+
+from __future__ import annotations
+
+import os
+from math import ceil, prod
+from pathlib import Path
+
+import torch
+
+from ..data.as_data import Data
+from ..data.dense import Dense
+
+# A problem is counted in copies of its factors: states, pulls, temporaries of rules, results. Peak memory of 42
+# problems (float32, k = 20) over that of two: multiplicative 10, HALS 12, Kullback-Leibler 23, NGE 31 copies a problem
+# at 4000 x 300, NTF 13 (of its matrix's sides) at 300 x 60 x 60, sparse 6 at 6000 x 3000.
+COPIES = 32
+
+SHARE = 0.5  # of the free memory
+
+
+def work(data: Data) -> int:
+    """Entries that a product with the data reads."""
+    return prod(data.shape) if isinstance(data, Dense) else len(data.rows.values)
+
+
+def batch_bytes(data: Data, rank: int) -> int:
+    """Bytes that one problem needs at most; the factors of a tensor count as those of its matrix, groups of modes."""
+    if isinstance(data, Dense):
+        numbers = COPIES * sum(data.matrix.shape) * rank
+    else:
+        numbers = COPIES * sum(data.shape) * rank + 2 * len(data.rows.values)  # ratios on the pattern
+    return numbers * data.dtype.itemsize
+
+
+def fitting(problems: int, each: int, device: torch.device, max_bytes: int | None = None) -> int:
+    """How many problems run at once, in batches of nearly equal size."""
+    if max_bytes is not None and max_bytes < each:
+        raise ValueError(f"max_bytes={max_bytes} is too little for one problem; it needs about {each} bytes")
+    room = max_bytes if max_bytes is not None else SHARE * free_bytes(device)
+    most = max(1, int(min(problems, room // each)))
+    return ceil(problems / ceil(problems / most))
+
+
+def free_bytes(device: torch.device) -> float:
+    """Memory that can still be taken on a device; infinity where nobody says."""
+    if device.type == "cuda":
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
+    if device.type != "cpu":
+        return float("inf")
+    return min(_available(), _group_limit())
+
+
+def _available() -> float:
+    """What the operating system could give, caches included where it tells."""
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):
+        return float("inf")
+
+
+def _group_limit() -> float:
+    """What a container leaves (control groups, version 2)."""
+    group = Path("/sys/fs/cgroup")
+    try:
+        limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))
+        cache = next(int(v) for k, v in map(str.split, (group / "memory.stat").read_text().splitlines()) if k == "file")
+    except (OSError, StopIteration, ValueError):
+        return float("inf")
+    return float("inf") if limit == "max" else float(int(limit) - int(used) + cache)

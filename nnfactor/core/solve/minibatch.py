@@ -1,0 +1,194 @@
+"""Mini-batches: sums over samples that stand for the samples, and a sweep that visits batch after batch.
+
+The bases see samples only through sums: V'V, X'V and the graph energies (Mairal, Bach, Ponce and Sapiro 2010), for
+Kullback-Leibler the ratio products weighted with the bases (Lefevre, Bach and Fevotte 2011). These sums are a term, so
+that every rule takes them. They live in the state beside the factors, float64, and add over batches. Where a batch is
+visited again its old share is taken out (incremental, as Neal and Hinton 1998), so that `Epochs` descends on the
+objective of all samples itself, not on a noisy image of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+from torch import Tensor
+
+from ..data.as_data import Samples
+from ..data.sparse import Sparse
+from ..factors import divide, gram, khatri_rao
+from ..graph.graph import Links
+from ..rules.base import Rule
+from ..terms.base import Factors, Term, see
+from ..terms.batch_laplacian import Cut, Seen
+from ..terms.beta import BetaFit
+from ..terms.fit import Fit
+from ..terms.laplacian import Graph
+from ..terms.statistics import Moments, Ratios, Sums, energies, zero_sums
+from .run import State
+
+
+def moved(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
+    """Totals with a new share added and an old one, the very same numbers that were once added, taken out."""
+    out = {key: total[key] + new[key] if key in new else total[key] for key in total}
+    if old is None:
+        return out
+    return {key: (out[key] - old[key]).clamp_(min=0) if key in old else out[key] for key in out}
+
+
+def coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, times: int) -> Tensor:
+    """`rule` on V again and again; one product with the data where the model is quadratic."""
+    V, block = factors["V"], see(terms, factors, "V")
+    for i in range(times):
+        if i and not block.quadratic:
+            block = see(terms, {**factors, "V": V}, "V")
+        V = rule(V, block)
+    return V
+
+
+def fresh(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
+    """Where coefficients of samples never seen begin: the same in all columns, the best such for every row."""
+    Us = [factors[m] for m in modes]
+    wide = khatri_rao(Us)
+    pull = data.times(wide).sum(-1, keepdim=True)
+    square = reduce(torch.mul, map(gram, Us)).sum((-2, -1), keepdim=True)
+    return divide(pull, square.expand_as(pull)).expand(*pull.shape[:-1], wide.shape[-1]).mT.contiguous().mT
+
+
+def improved(term: Moments | Ratios, rules: Mapping[str, Rule], factors: Factors) -> dict[str, Tensor]:
+    """The factors with every basis improved once on the sums, in mode order."""
+    factors = dict(factors)
+    for name in term.modes:
+        factors[name] = rules[name](factors[name], see([term], factors, name))
+    return factors
+
+
+class Epochs:
+    """A sweep (state -> state) over all mini-batches in a new random order: V of a batch, then all bases.
+
+    The sums are exact and a batch sees the fixed samples that it is linked to, so that no visit raises the objective of
+    all samples. Without graphs the first epoch is online: the sums begin empty, and the bases follow the batches seen
+    so far instead of a start that knew nothing. With graphs coefficients that wait for their first visit would count
+    through their links, so the sums begin with all samples, their V solved for the first bases.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The model over all samples: `Fit` (or `BetaFit` with beta = 1), then `Graph`s on V.
+    rules : mapping
+        A rule for every basis and for "V".
+    batches : sequence of integer arrays
+        The rows of every batch; together all samples.
+    seed : int
+        Of the order of the visits.
+    times : int
+        How often the rule of V is applied in a first visit and in the closing pass; in later visits once.
+
+    Notes
+    -----
+    The shares of all batches are kept: one number for each batch, feature and component. Of sparse data the stored
+    entries are kept a second time, batch by batch.
+    """
+
+    def __init__(
+        self, terms: Sequence[Term], rules: Mapping[str, Rule], batches: Sequence[np.ndarray], seed: int, times: int
+    ) -> None:
+        self.fit: Any = terms[0]
+        assert isinstance(self.fit, Fit | BetaFit)
+        own = cast("Sequence[Graph]", terms[1:])
+        self.graphs = [replace(g, gauge=()) for g in own]
+        self.data, self.rules, self.times = cast(Samples, self.fit.data), rules, times
+        self.rows = [torch.from_numpy(rows).to(self.data.device) for rows in batches]
+        self.pieces = [self.data.take(rows) for rows in self.rows] if isinstance(self.data, Sparse) else []
+        self.cuts = [[Cut(g, rows) for g in own] for rows in batches]
+        self.order = np.random.default_rng(seed)
+        modes = self.fit.modes[1:]
+        self.term = Moments(modes, self.data.sqnorm()) if isinstance(self.fit, Fit) else Ratios(modes)
+
+    def begin(self, factors: Factors) -> State:
+        """The start of the sweep, with sums, so that its objective is known."""
+        factors, shares = {**(self.settle(factors) if self.graphs else factors)}, {}
+        factors |= zero_sums(self.term, factors)
+        for b, rows in enumerate(self.rows):
+            shares[b] = self.term.of(self._piece(b), {**factors, "V": _rows(factors["V"], rows)})
+            factors |= moved({key: factors[key] for key in shares[b]}, shares[b])
+        return {"factors": self._with_energy(factors)} | ({"shares": shares} if self.graphs else {})
+
+    def __call__(self, state: State) -> State:
+        """One epoch."""
+        factors = {**state["factors"], "V": state["factors"]["V"].mT.clone().mT}
+        known = state.get("shares")
+        if known is None:
+            factors |= zero_sums(self.term, factors)
+        shares: dict[int, Sums] = {}
+        for b in self.order.permutation(len(self.rows)):
+            factors, shares[int(b)] = self._visit(factors, int(b), known and known[int(b)])
+        return {**state, "factors": self._with_energy(factors), "shares": shares}
+
+    def settle(self, factors: Factors) -> dict[str, Tensor]:
+        """A closing pass over V with the bases fixed."""
+        factors = {**factors, "V": factors["V"].mT.clone().mT}
+        for b, rows in enumerate(self.rows):
+            terms, here = self._here(factors, b)
+            _write(factors["V"], rows, coefficients(terms, here, self.rules["V"], self.times))
+        return factors
+
+    def _visit(self, factors: dict[str, Tensor], b: int, old: Sums | None) -> tuple[dict[str, Tensor], Sums]:
+        """One batch: its coefficients, its share of the sums, then the bases."""
+        terms, here = self._here(factors, b)
+        before = here["V"]
+        here["V"] = V = coefficients(terms, here, self.rules["V"], 1 if old else self.times)
+        share = self.term.of(terms[0].data, here)
+        totals = moved({key: factors[key] for key in share}, share, old)
+        if self.graphs:
+            change = reduce(torch.add, (seen.energy(V) - seen.energy(before) for seen in terms[1:]))
+            totals["energy"] = (factors["energy"] + change).clamp_(min=0)
+        _write(factors["V"], self.rows[b], V)
+        return improved(self.term, self.rules, {**factors, **totals}), share
+
+    def _here(self, factors: Factors, b: int) -> tuple[list, dict[str, Tensor]]:
+        """The model of one batch with the other samples fixed, and its factors."""
+        V, rows = factors["V"], self.rows[b]
+        terms = [replace(self.fit, data=self._piece(b)), *(Seen(cut, cut.outside(V)) for cut in self.cuts[b])]
+        return terms, {**factors, "V": _rows(V, rows)}
+
+    def _piece(self, b: int) -> Samples:
+        """The samples of a batch, with nothing remembered: a product per batch would outweigh the data.
+
+        Dense rows are copied at every visit; sparse ones, which the host cuts out and turns, once at the start.
+        """
+        return self.pieces[b].anew() if self.pieces else self.data.take(self.rows[b])
+
+    def _with_energy(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The energies of all links, afresh: differences would collect rounding over many epochs."""
+        return {**factors, "energy": energies(self.graphs, factors["V"]).double()} if self.graphs else factors
+
+
+def batches_of(n: int, size: int, seed: int, graphs: Sequence[Links] = (), codes: np.ndarray | None = None) -> list:
+    """Rows 0 .. n - 1 in even batches of `size` at most: at random, or so that linked samples come together.
+
+    With graphs, samples are ordered by class, within a class so that links are short (reverse Cuthill-McKee): what is
+    linked inside a batch is solved together, and large weights of a graph then cost few epochs.
+    """
+    order = np.random.default_rng(seed).permutation(n)
+    if graphs:
+        links = reduce(lambda A, B: A + B, (g.adjacency for g in graphs))
+        order = reverse_cuthill_mckee(links.tocsr(), symmetric_mode=True).astype(np.int64)
+        cliques = [g.cliques for g in graphs if g.cliques is not None]
+        keys = [*cliques, *([] if codes is None else [codes])]
+        order = order[np.lexsort([key[order] for key in keys])] if keys else order
+    return [np.ascontiguousarray(rows) for rows in np.array_split(order, -(-n // size))]
+
+
+def _rows(V: Tensor, rows: Tensor) -> Tensor:
+    """Some rows of a factor, component-major."""
+    return V.mT.index_select(-1, rows).mT
+
+
+def _write(V: Tensor, rows: Tensor, new: Tensor) -> None:
+    V.mT.index_copy_(-1, rows, new.mT)

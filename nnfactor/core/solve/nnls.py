@@ -1,0 +1,160 @@
+"""Batched linear algebra that is safe on every device: Cholesky based, never batched LU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..block import Block, Quad
+from ..data.as_data import Data
+from ..data.sparse_tensor import SparseTensor
+from ..factors import component_major, divide
+from ..rules.hals import hals
+from ..rules.multiplicative import multiplicative
+from ..terms.beta import BetaFit
+
+CHUNK = 1 << 23  # entries of the masked systems held at once
+
+
+def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
+    """`min x' G x - 2 b' x` over x >= 0 for every row b of B: nonnegative least squares from its normal equations.
+
+    Block principal pivoting (Kim and Park 2011) in float64, all rows at once, started from coordinate descent; rows
+    are independent of each other. A row that does not settle (nearly dependent bases) is solved by
+    `scipy.optimize.nnls`.
+
+    Parameters
+    ----------
+    G : Tensor (k, k)
+        Gram matrix of the bases.
+    B : Tensor (n, k)
+        Data against the bases.
+
+    Returns
+    -------
+    Tensor (n, k), float64. A zero basis column gets coefficient 0.
+    """
+    G, B = G.double(), B.double()
+    d = G.diagonal().clamp(min=0).sqrt()
+    dead = d == 0
+    G = divide(divide(G, d[:, None].expand_as(G)), d.expand_as(G)) + torch.diag(dead.double())  # unit diagonal
+    B = torch.where(dead, 0, B / torch.where(dead, 1, d))
+    step = max(1, CHUNK // max(1, G.shape[0] ** 2))
+    scaled = torch.cat([_pivot(G, rows, max_rounds) for rows in B.split(step)])
+    return torch.where(dead, 0, scaled / torch.where(dead, 1, d))
+
+
+def solve_spd(A: Tensor, b: Tensor) -> Tensor:
+    """`A^-1 b` for symmetric positive (semi)definite `A (..., k, k)` with diagonal near 1, `b (..., k)`.
+
+    Where Cholesky breaks down, the diagonal of those systems alone is raised by 1e-10 (float64), then by more.
+    """
+    eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
+    jitter = torch.finfo(A.dtype).eps ** 0.625 / 10
+    L, info = torch.linalg.cholesky_ex(A)
+    for power in range(4):
+        if not bool((info > 0).any()):
+            break
+        lifted = A + (info > 0)[..., None, None] * (jitter * 100**power) * eye
+        L, info = torch.linalg.cholesky_ex(lifted)
+    return torch.cholesky_solve(b.unsqueeze(-1), L).squeeze(-1)
+
+
+def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
+    """`B G^+`: least-squares coefficients without a sign constraint, float64 (the papers' "as in Li et al.")."""
+    values, vectors = torch.linalg.eigh(G.double())
+    cut = values.amax().clamp(min=0) * len(values) * torch.finfo(torch.float64).eps
+    inverse = torch.where(values > cut, 1 / torch.where(values > cut, values, 1), 0)
+    return ((B.double() @ vectors) * inverse) @ vectors.mT
+
+
+def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
+    """Block principal pivoting for one chunk of rows; G has unit diagonal."""
+    X = hals(torch.zeros_like(B), Block(quads=(Quad(G),), pull=B), sweeps=20)
+    start, passive = X.clone(), X > 0
+    tol = 1e-12 * B.abs().amax(1, keepdim=True).clamp(min=torch.finfo(B.dtype).tiny)
+    fewest = torch.full((len(B),), G.shape[0] + 1, device=B.device)
+    patience = torch.full((len(B),), 3, device=B.device)
+    todo = torch.arange(len(B), device=B.device)
+    for _ in range(max_rounds):
+        P, b = passive[todo], B[todo]
+        pairs = P.unsqueeze(-1) & P.unsqueeze(-2)
+        x = solve_spd(torch.where(pairs, G, 0) + torch.diag_embed((~P).double()), torch.where(P, b, 0))
+        wrong = torch.where(P, x < -tol[todo], x @ G - b < -tol[todo])
+        count = wrong.sum(1)
+        done = count == 0
+        X[todo] = x.clamp(min=0)
+        better = count < fewest[todo]
+        patience[todo] = torch.where(better, 3, patience[todo] - 1)
+        fewest[todo] = torch.where(better, count, fewest[todo])
+        last = wrong & (wrong.flip(1).cumsum(1).flip(1) == 1)  # Murty's rule: the largest index alone
+        passive[todo] = P ^ torch.where((patience[todo] >= 0).unsqueeze(1), wrong, last)
+        todo = todo[~done]
+        if not len(todo):
+            return X
+    X[todo] = _one_by_one(G, B[todo], start[todo])
+    return X
+
+
+def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
+    """Lawson and Hanson's active set on the host, for the few rows that pivoting does not settle."""
+    from scipy.optimize import nnls as lawson_hanson
+
+    values, vectors = np.linalg.eigh(G.cpu().numpy())
+    root = np.sqrt(np.maximum(values, 1e-14 * values.max()))
+    A, targets = (vectors * root).T, (B.cpu().numpy() @ vectors) / root
+    solved = start.clone()
+    for i, target in enumerate(targets):
+        try:
+            solved[i] = torch.from_numpy(lawson_hanson(A, target)[0]).to(B)
+        except RuntimeError:  # no convergence: coordinate descent's answer stands
+            solved[i] = hals(start[i : i + 1], Block(quads=(Quad(G),), pull=B[i : i + 1]), sweeps=1000)[0]
+    return solved
+
+
+STRETCH = 10  # steps between two looks at the rows
+
+MOST = 1000  # steps
+
+SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry; coefficients are then within about 1e-4
+
+
+def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) -> Tensor:
+    """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
+
+    The start knows the sum of a row only. A row that has settled stays as it is, and leaves when half of them have (but
+    for sparse tensors, of which there are no parts): its coefficients do not depend on the batch.
+
+    Raises
+    ------
+    ValueError
+        beta <= 0 and a zero in the data.
+    FloatingPointError
+        A coefficient became NaN or infinite.
+    """
+    modes = tuple(f"mode {b}" for b in range(data.order))
+    ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
+    scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
+    heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
+    V = F = component_major(scale / torch.where(heights > 0, heights, 1))
+    fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(component_major, bases), strict=True))
+    rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
+    for _ in range(MOST // STRETCH):
+        before = F
+        for _ in range(STRETCH):
+            F = multiplicative(F, fit.block({modes[0]: F, **fixed}, modes[0]))
+        V = V.mT.index_copy(-1, rows, F.mT.index_select(-1, at)).mT
+        going = ((F - before).abs() > SETTLED * F.amax(1, keepdim=True)).any(1)[at]
+        rows, at = rows[going], at[going]
+        if not len(rows):
+            break
+        if 2 * len(rows) <= len(F) and not isinstance(data, SparseTensor):  # all the copies together are one of X
+            data, F, at = data.take(at), F.mT.index_select(-1, at).mT, torch.arange(len(rows), device=data.device)
+            fit = BetaFit(data, modes, beta)
+    bad = int((~V.isfinite()).any(1).sum())
+    if bad:
+        raise FloatingPointError(f"coefficients of {bad} of {len(V)} samples became NaN or infinite; rescale X")
+    return V

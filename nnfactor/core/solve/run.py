@@ -1,0 +1,291 @@
+"""`step` is state -> state, `iterate` is the only loop, `run` decides when it ends and what is kept.
+
+A state is a value: `{"factors": {name: tensor}}`. Everything that differs between the problems of a batch is in it, so
+that `take(state, keep)` is all it needs to drop finished problems. A factor without a rule is frozen.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..rules.base import Rule
+from ..terms.base import Term, objective, see
+from .cuda_graph import captured
+
+State = dict[str, Any]
+
+Method = Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]]
+
+
+def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
+    """One sweep: every factor that has a rule, in the order of `rules`, newest factors used.
+
+    >>> import torch
+    >>> from nnfactor.core import Fit, multiplicative
+    >>> X = torch.rand(6, 5, dtype=torch.float64)
+    >>> terms = [Fit(X, ("V", "U1"))]
+    >>> sweep = step(terms, {"U1": multiplicative, "V": multiplicative})
+    >>> state = {"factors": {"V": torch.rand(6, 2, dtype=X.dtype), "U1": torch.rand(5, 2, dtype=X.dtype)}}
+    >>> bool(objective(terms, sweep(state)["factors"]) <= objective(terms, state["factors"]))
+    True
+    """
+
+    def sweep(state: State) -> State:
+        factors = state["factors"]
+        for name, rule in rules.items():
+            factors = {**factors, name: rule(factors[name], see(terms, factors, name))}
+        return {**state, "factors": factors}
+
+    return sweep
+
+
+def reached(terms: Sequence[Term], state: State) -> Tensor:
+    """The objective at the factors of a state, which may know it already."""
+    return state["objective"] if "objective" in state else objective(terms, state["factors"])
+
+
+def iterate(sweep: Callable[[State], State], state: State) -> Iterator[State]:
+    """The states after one, two, ... sweeps, for ever."""
+    while True:
+        yield (state := sweep(state))
+
+
+def take(state: Any, keep: Any) -> Any:
+    """The state of some of the problems of a batch: `keep` indexes the first dimension of every tensor in it."""
+    return {key: take(value, keep) for key, value in state.items()} if isinstance(state, dict) else state[keep]
+
+
+@contextmanager
+def exact(device: torch.device) -> Iterator[None]:
+    """No gradients and no autocast: products in the dtype of their factors. TF32 is off unless the caller set it."""
+    with without_denormals(), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
+
+
+@contextmanager
+def without_denormals() -> Iterator[None]:
+    """Denormal numbers count as zeros meanwhile, in this thread.
+
+    Multiplicative rules drive entries there, where CPUs need ten times as long for a product (Kullback-Leibler on
+    sparse counts: 3 ms an iteration, 40 ms from the hundredth on).
+    """
+    flushed = sys.float_info.min * 0.5 == 0
+    torch.set_flush_denormal(True)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(flushed)
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a callback is told: of the best problem still running."""
+
+    iteration: int
+    objective: float
+    seconds: float
+    factors: Mapping[str, Tensor]
+
+
+@dataclass
+class Run:
+    """How a run ended, problem by problem (arrays of length n_problems).
+
+    Attributes
+    ----------
+    factors : dict of Tensor
+        Final factors, with the batch dimension exactly if the start had one.
+    objective, n_iter, converged : numpy arrays
+    rows : list of (iteration, seconds, problems, objectives)
+        The history; `history(p)` is that of one problem.
+    """
+
+    factors: dict[str, Tensor]
+    objective: np.ndarray
+    n_iter: np.ndarray
+    converged: np.ndarray
+    rows: list[tuple[int, float, np.ndarray, Any]] = field(repr=False)
+
+    def history(self, problem: int = 0) -> dict[str, np.ndarray]:
+        """Equal-length arrays iteration, objective, seconds; entry 0 is the start."""
+        mine = [(i, values[problems == problem], s) for i, s, problems, values in self.rows if problem in problems]
+        return {
+            "iteration": np.array([i for i, _, _ in mine]),
+            "objective": np.array([float(v[0]) for _, v, _ in mine]),
+            "seconds": np.array([s for _, _, s in mine]),
+        }
+
+    @property
+    def best(self) -> int:
+        """The problem with the lowest objective, the first of equals."""
+        return int(np.nanargmin(np.where(np.isfinite(self.objective), self.objective, np.inf)))
+
+
+def run(
+    terms: Sequence[Term],
+    rules: Mapping[str, Rule],
+    factors: Mapping[str, Tensor],
+    *,
+    method: Method = step,
+    max_iter: int = 500,
+    tol: float = 1e-4,
+    every: int = 10,
+    record_all: bool = False,
+    max_seconds: float | None = None,
+    callback: Callable[[Progress], Any] | None = None,
+    verbose: int = 0,
+    name: str = "run",
+    extra: Mapping[str, Any] | None = None,
+    cuda_graph: bool = False,
+) -> Run:
+    """Sweep until every problem has stopped.
+
+    Parameters
+    ----------
+    terms, rules
+        The model, and one rule per factor in the order of the updates. Factors without a rule are frozen.
+    factors : dict of Tensor
+        `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as
+        weights are `()` or `(B,)`.
+    method : callable
+        What makes the sweep from terms and rules: `step`, or `accelerated` or `extrapolated`, whose states remember
+        more.
+    max_iter, tol, every : int, float, int
+        Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol`
+        times its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
+    record_all : bool
+        One history row per iteration instead of one per reading (implied by `tol=0`). The host still reads every
+        `every` iterations only.
+    max_seconds : float, optional
+        Stop at the first reading after this time.
+    callback : callable, optional
+        Called at every reading with a `Progress`; a true answer stops the run.
+    verbose : int
+        Print a line per reading; 2 also implies `record_all`.
+    name : str
+        What messages call this run.
+    extra : mapping, optional
+        Entries of the state beside "factors", for `method`; nested mappings of tensors that have the batch dimension of
+        the factors.
+    cuda_graph : bool
+        Capture the sweep as a CUDA graph and replay it (`core.capture`): worth it where launches take longer than
+        their work. Without effect on other devices. Rules that read the host cannot be captured.
+
+    Raises
+    ------
+    FloatingPointError
+        The objective of every problem became NaN or infinite; says when. Single bad problems of a batch are dropped,
+        with objective infinity.
+
+    Examples
+    --------
+    Three starts as one batch, factors `(3, rows, k)`:
+
+    >>> import torch
+    >>> from nnfactor.core import Fit, hals, run
+    >>> X = torch.rand(20, 4, dtype=torch.float64) @ torch.rand(4, 12, dtype=torch.float64)
+    >>> start = {"V": torch.rand(3, 20, 4, dtype=X.dtype), "U1": torch.rand(3, 12, 4, dtype=X.dtype)}
+    >>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, max_iter=50)
+    >>> result.factors["V"].shape, result.objective.shape, sorted(result.history(problem=0))
+    (torch.Size([3, 20, 4]), (3,), ['iteration', 'objective', 'seconds'])
+    """
+    with exact(_device(factors)):
+        state: State = {**(extra or {}), "factors": dict(factors)}
+        sweep, book = method(terms, rules), _Book(factors, name)
+        sweep = captured(sweep, _device(factors)) if cuda_graph else sweep
+        every_row = record_all or tol == 0 or verbose >= 2
+        start = before = book.read(0, objective(terms, factors))
+        stop = bool(callback and callback(book.progress(state, start)))
+        iteration = 0
+        while iteration < max_iter and len(book.running) and not stop:
+            stretch = min(every, max_iter - iteration)
+            for newest in islice(iterate(sweep, state), stretch):
+                state, iteration = newest, iteration + 1
+                if every_row and iteration % every and iteration < max_iter:
+                    book.note(iteration, reached(terms, state))
+            now = book.read(iteration, reached(terms, state))
+            if verbose:
+                print(f"[{name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
+            stop = bool(callback and callback(book.progress(state, now)))
+            stop = stop or (max_seconds is not None and book.seconds > max_seconds)
+            converged = (before - now <= tol * start) & (tol > 0) & (stretch == every)
+            stays = np.isfinite(now) & ~converged
+            state = book.finish(state, ~stays, now, converged)
+            before, start = now[stays], start[stays]
+        return book.close(state, before)
+
+
+class _Book:
+    """Who is still running, what was read when, and how the finished ones ended."""
+
+    def __init__(self, factors: Mapping[str, Tensor], name: str) -> None:
+        self.batched = any(F.dim() == 3 for F in factors.values())
+        size = max(len(F) for F in factors.values() if F.dim() == 3) if self.batched else 1
+        self.name, self.began, self.iteration = name, time.perf_counter(), 0
+        self.running = np.arange(size)
+        self.objective, self.n_iter = np.full(size, np.nan), np.zeros(size, dtype=int)
+        self.converged = np.zeros(size, dtype=bool)
+        self.rows: list[tuple[int, float, np.ndarray, Any]] = []
+        self.ended: dict[int, dict[str, Tensor]] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.perf_counter() - self.began
+
+    def note(self, iteration: int, values: Tensor) -> None:
+        """A history row that the host does not read yet."""
+        self.rows.append((iteration, self.seconds, self.running, values.reshape(-1)))
+
+    def read(self, iteration: int, values: Tensor) -> np.ndarray:
+        """A history row that the host reads now; refuses to go on when nothing is finite any more."""
+        now = values.reshape(-1).cpu().numpy()
+        self.rows.append((iteration, self.seconds, self.running, now))
+        self.iteration = iteration
+        if not np.isfinite(now).any() and not np.isfinite(self.objective).any():
+            raise FloatingPointError(
+                f"{self.name}: the objective became {now[0]} at iteration {iteration}; nothing was fitted. "
+                "Check the scale of the data, of init and of the penalty weights, or use float64"
+            )
+        return now
+
+    def progress(self, state: State, now: np.ndarray) -> Progress:
+        best = int(np.nanargmin(now))
+        factors = take(state["factors"], best) if self.batched else state["factors"]
+        return Progress(self.iteration, float(now[best]), self.seconds, factors)
+
+    def finish(self, state: State, finished: np.ndarray, now: np.ndarray, converged: np.ndarray) -> State:
+        """Note the end of some of the running problems; the state of those that go on."""
+        ids = self.running[finished]
+        self.objective[ids] = np.where(np.isfinite(now[finished]), now[finished], np.inf)
+        self.n_iter[ids], self.converged[ids] = self.iteration, converged[finished]
+        self.running = self.running[~finished]
+        if not self.batched or not len(ids):
+            return state
+        for p, i in zip(ids, np.flatnonzero(finished), strict=True):
+            self.ended[int(p)] = take(state["factors"], int(i))
+        return take(state, torch.from_numpy(np.flatnonzero(~finished)).to(_device(state["factors"])))
+
+    def close(self, state: State, now: np.ndarray) -> Run:
+        """The rest has reached a limit."""
+        state = self.finish(state, np.ones(len(self.running), dtype=bool), now, np.zeros(len(self.running), dtype=bool))
+        factors = state["factors"]
+        if self.batched:
+            order = [self.ended[p] for p in range(len(self.objective))]
+            factors = {key: torch.stack([f[key].mT if f[key].dim() else f[key] for f in order]) for key in factors}
+            factors = {key: F.mT if F.dim() == 3 else F for key, F in factors.items()}
+        rows = [(i, s, p, v if isinstance(v, np.ndarray) else v.cpu().numpy()) for i, s, p, v in self.rows]
+        return Run(factors, self.objective, self.n_iter, self.converged, rows)
+
+
+def _device(factors: Mapping[str, Tensor]) -> torch.device:
+    return next(iter(factors.values())).device

@@ -1,0 +1,68 @@
+"""Where a factorization of several views starts, whatever the order of the views; and one of data with any sign."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+
+import torch
+from torch import Tensor
+
+from ..data.as_data import Samples
+from ..factors import component_major
+from .init import nndsvda
+
+
+def start(views: Sequence[Samples], scales: Sequence[float], n_components: int, seed: int, svd: bool) -> list[Tensor]:
+    """`[V, U1, ..., UP]` for views of the same samples, each as if multiplied by `sqrt(scales[p])`.
+
+    `svd`: nonnegative double SVD of the views side by side (k at most min(n, sum of m)); else |normal| factors with
+    the views' means (root mean squares, where entries are negative). Neither depends on the order of the views.
+    """
+    side = _SideBySide(views, scales)
+    if svd:
+        U, V = nndsvda(side, n_components, seed)
+        parts = U.split([X.shape[1] for X in views], dim=-2)
+        return [V, *(component_major(U / s**0.5) for U, s in zip(parts, scales, strict=True))]
+    height = float(side.mean() / n_components) ** 0.5
+    draw = lambda rows, stream: _normal(rows, n_components, seed + stream, views[0])
+    heights = [0.0 if height == 0 else float(_size(X)) / n_components / height for X in views]
+    return [
+        draw(views[0].shape[0], 0) * height,
+        *(draw(X.shape[1], 1) * h for X, h in zip(views, heights, strict=True)),
+    ]
+
+
+def _normal(rows: int, k: int, seed: int, like: Samples) -> Tensor:
+    """|normal|, drawn on the CPU in float64, alike everywhere."""
+    generator = torch.Generator().manual_seed(seed % 2**63)
+    return torch.randn(k, rows, generator=generator, dtype=torch.float64).abs_().to(like.device).to(like.dtype).mT
+
+
+def _size(X: Samples) -> Tensor:
+    """The mean entry, or the root mean square where there are negative ones."""
+    return X.mean() if X.smallest() >= 0 else (X.sqnorm() / (X.shape[0] * X.shape[1])).sqrt()
+
+
+class _SideBySide:
+    """All views as one matrix, features first, for `init`: its probes then live on the samples, whatever the order."""
+
+    order = 2
+
+    def __init__(self, views: Sequence[Samples], scales: Sequence[float]) -> None:
+        self.views, self.roots = views, [s**0.5 for s in scales]
+        self.widths = [X.shape[1] for X in views]
+        self.shape = (sum(self.widths), views[0].shape[0])
+        self.dtype, self.device = views[0].dtype, views[0].device
+
+    def mean(self) -> Tensor:
+        sizes = [r * m * _size(X) for r, m, X in zip(self.roots, self.widths, self.views, strict=True)]
+        return reduce(torch.add, sizes) / self.shape[0]
+
+    def times(self, F: Tensor) -> Tensor:
+        pairs = zip(self.roots, self.views, strict=True)
+        return torch.cat([r * X.times_transposed(component_major(F)) for r, X in pairs], dim=-2)
+
+    def times_transposed(self, F: Tensor) -> Tensor:
+        parts = zip(self.roots, self.views, F.split(self.widths, dim=-2), strict=True)
+        return reduce(torch.add, (r * X.times(component_major(f)) for r, X, f in parts))

@@ -1,0 +1,1 @@
+"""The terms a model is a list of: one file per kind."""

@@ -1,0 +1,56 @@
+"""Beta-divergences of data to a CP model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from .. import divergence
+from ..block import Block
+from ..data.as_data import Data
+from .base import Factors
+from .fit import _read
+
+
+@dataclass(frozen=True, eq=False)
+class BetaFit:
+    """`sum d_beta(X, [[V, U1, ...]])`; beta = 1 is Kullback-Leibler, 0 Itakura-Saito, 2 the squared Frobenius norm.
+
+    Not quadratic: only the multiplicative rule takes it. Data and modes as for `Fit`; sparse data are matrices.
+    Zeros of the model are clamped to 1e-32 (float64) of the data's maximum.
+
+    Raises
+    ------
+    ValueError
+        beta <= 0 and a zero in the data: the divergence is infinite there.
+    """
+
+    data: Data
+    modes: tuple[str, ...]
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        _read(self)
+        if self.beta <= 0 and self.data.smallest() <= 0:
+            raise ValueError(
+                f"beta = {self.beta:g} needs data without zeros (the divergence is infinite there); "
+                "use beta > 0 or add a small positive number to the data"
+            )
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """All modes."""
+        return self.modes
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """The two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
+        Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
+        pull, push = self.data.ratio_products(Fs, at, self.beta)
+        if self.beta != 2:
+            pull, push = pull.mul_(0.5), push.mul_(0.5)
+        return Block(pull=pull, push=push, quadratic=False, powers=divergence.powers(self.beta))
+
+    def value(self, factors: Factors) -> Tensor:
+        """The divergence, summed over all entries in float64."""
+        return self.data.divergence([factors[m] for m in self.modes], self.beta)

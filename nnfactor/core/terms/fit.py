@@ -1,0 +1,68 @@
+"""The squared Frobenius distance of data to a CP model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..block import Block, Quad
+from ..data.as_data import Data, as_data
+from ..factors import gram
+from .base import Factors
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order.
+
+    Parameters
+    ----------
+    data : Data, array, tensor or scipy sparse matrix
+    modes : sequence of str
+        Names of the factors in the order of the data's modes, samples first: `("V", "U1")` for a matrix.
+    """
+
+    data: Data
+    modes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        _read(self)
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """All modes."""
+        return self.modes
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """Pull `MTTKRP`, one Gram: the Hadamard product of the other factors' Grams."""
+        Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
+        grams = [gram(factors[m]) for m in self.modes if m != name]
+        return Block(quads=(Quad(reduce(torch.mul, grams)),), pull=self.data.mttkrp(Fs, at))
+
+    def value(self, factors: Factors) -> Tensor:
+        """`||X||^2 - 2 <X, Y> + ||Y||^2`, nearly free after a sweep: its products are remembered.
+
+        Exact to rounding of `||X||^2`; `data.residual_sq` sums the residual itself.
+        """
+        first = factors[self.modes[0]]
+        pull = self.data.mttkrp([factors[m] for m in self.modes], 0)
+        cross = (pull * first).sum(-2).sum(-1, dtype=torch.float64)
+        square = reduce(torch.mul, (gram(factors[m]) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
+        return self.data.sqnorm() - 2 * cross + square
+
+    def direct(self, factors: Factors) -> Tensor:
+        """The same number summed from the residual itself: dearer, and free of cancellation."""
+        return self.data.residual_sq([factors[m] for m in self.modes])
+
+
+def _read(term: Any) -> None:
+    """Data from whatever was given; as many modes as it has dimensions."""
+    data, modes = as_data(term.data, name="data"), tuple(term.modes)
+    if len(modes) != data.order or len(set(modes)) != len(modes):
+        raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")
+    object.__setattr__(term, "data", data)
+    object.__setattr__(term, "modes", modes)

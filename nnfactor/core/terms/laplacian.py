@@ -1,0 +1,122 @@
+"""The Laplacian penalty of a graph over the rows of a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..block import Block, Quad
+from ..cache import Memo
+from ..factors import square_norms
+from ..graph.graph import Links, as_links
+from .base import Factors, Weight, _check_weight, per_column
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """`weight sum_j c_j prod_b ||u^b_j||^2 v_j' L v_j` over factor `on`, `L` the Laplacian of `links`.
+
+    Parameters
+    ----------
+    links : Links, scipy sparse matrix or array (n, n)
+    on : str
+        The factor whose rows are the nodes.
+    gauge : sequence of str
+        Factors whose column norms enter, which makes the penalty blind to rescaling columns between `on` and them
+        (papers 000 and 002, Eq. 9). Empty: the plain `tr(V' L V)`.
+    weight : float, Tensor or str
+        A number, one number per problem, or the name of an entry of the state that holds them.
+    columns : array (k,) or None
+        Weights >= 0 of the columns; a boolean mask says which ones the graph acts on. Default: all. Columns outside
+        the first and the last nonzero weight cost nothing.
+    split : {"exact", "paper"}
+        What a gauge factor sees. `v_j' L v_j >= 0` is one number ("exact"); the papers' Eqs. 25 and 15 split it into
+        `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from nnfactor.core import Graph
+    >>> V = torch.tensor([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]])
+    >>> chain = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+    >>> float(Graph(chain, "V", weight=10.0).value({"V": V}))                 # 10 (1^2 + 2^2); equal rows cost nothing
+    50.0
+    >>> float(Graph(chain, "V", weight=10.0, columns=[False, True]).value({"V": V}))
+    0.0
+    """
+
+    links: Links
+    on: str
+    gauge: tuple[str, ...] = ()
+    weight: Weight = 1.0
+    columns: Any = None
+    split: str = "exact"
+    memo: Memo = field(default_factory=Memo, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "links", as_links(self.links))
+        object.__setattr__(self, "gauge", tuple(self.gauge))
+        _check_weight(self)
+        if self.split not in ("exact", "paper"):
+            raise ValueError(f"split must be 'exact' or 'paper', got {self.split!r}")
+        if self.columns is not None:
+            weights = np.asarray(self.columns.cpu() if isinstance(self.columns, Tensor) else self.columns, dtype=float)
+            if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
+                raise ValueError("columns must be a mask or finite weights >= 0, one per column")
+            object.__setattr__(self, "columns", weights)
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """The factor and its gauge."""
+        return (self.on, *self.gauge)
+
+    @cached_property
+    def span(self) -> slice | None:
+        """The columns that the graph acts on, None for all; empty if there are none."""
+        if self.columns is None:
+            return None
+        some = np.flatnonzero(self.columns)
+        return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """On `on`: `+ D` and `- S` with one weight per column. On a gauge factor: weights of its columns."""
+        V, span = factors[self.on], self.span
+        if span == slice(0, 0):
+            return Block()
+        c = self._scale(factors, skip=name)
+        if name == self.on:
+            return Block(quads=(Quad(c, self.links.degree(V), 1, span), Quad(c, self.links, -1, span)))
+        if self.split == "exact":
+            return Block(quads=(Quad(self._all(c * self.links.energy(V, span), V)),))
+        own, neighbours = self.links.energy_parts(V, span)
+        return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))
+
+    def value(self, factors: Factors) -> Tensor:
+        """Summed edge by edge, never as a difference."""
+        energy = self.links.energy(factors[self.on], self.span)
+        return (self._scale(factors) * energy).sum((-2, -1), dtype=torch.float64)
+
+    def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
+        """Weights of its columns `(..., 1, span)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
+        V, span = factors[self.on], self.span or slice(None)
+        weight: Weight = 1.0 if isinstance(self.weight, Tensor | str) else self.weight
+        key = (float(weight), V.device, V.dtype, V.shape[-1])
+        c = self.memo(key, (), lambda: self._columns(V, float(weight)))
+        if weight is not self.weight:
+            c = c * per_column(self.weight, factors, V)[..., span]
+        return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.gauge if b != skip], c)
+
+    def _columns(self, V: Tensor, weight: float) -> Tensor:
+        """Weight times column weights, `(1, span)`."""
+        ones = np.ones(V.shape[-1]) if self.columns is None else self.columns[self.span]
+        return torch.from_numpy(weight * ones).to(V.device, V.dtype).unsqueeze(0)
+
+    def _all(self, c: Tensor, V: Tensor) -> Tensor:
+        """Weights of all columns from those of the span: zero elsewhere."""
+        span = self.span
+        return c if span is None else torch.constant_pad_nd(c, (span.start, V.shape[-1] - span.stop))

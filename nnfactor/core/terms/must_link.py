@@ -1,0 +1,96 @@
+"""Samples that share their coefficients: hard must-link constraints (Liu, Wu, Li, Cai and Huang 2012)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ..block import Block
+from ..data.sparse import Sparse
+from .base import Factors
+from .fit import Fit
+
+
+class Ties:
+    """`V = A Z`, `A (n, p)` one-hot: sample i has row `groups[i]` of Z as its coefficients.
+
+    Solvers work with `F = D^(1/2) Z`, `D = A'A` the sizes of the groups: then `V = Q F` with orthonormal columns of
+    `Q = A D^(-1/2)`, hence `V'V = F'F`, and every rule sees an ordinary problem of p rows.
+
+    Parameters
+    ----------
+    groups : integer array (n,)
+        0..p-1, none of them empty.
+    """
+
+    def __init__(self, groups: Any) -> None:
+        self.groups = np.asarray(groups, dtype=np.int64)
+        self.sizes = np.bincount(self.groups)
+        self._there: dict[tuple[torch.device, torch.dtype], Sparse] = {}
+
+    def spread(self, F: Tensor) -> Tensor:
+        """`V = Q F`: one row per sample, `(..., n, k)`."""
+        return self._on(F).times(F)
+
+    def gather(self, V: Tensor) -> Tensor:
+        """`Q' V`: `(..., p, k)`."""
+        return self._on(V).times_transposed(V)
+
+    def weights(self, like: Tensor) -> Tensor:
+        """`D^(1/2)`, `(p, 1)`: what Z is multiplied with."""
+        return torch.from_numpy(np.sqrt(self.sizes))[:, None].to(like.device, like.dtype)
+
+    def _on(self, F: Tensor) -> Sparse:
+        key = (F.device, F.dtype)
+        if key not in self._there:
+            n = len(self.groups)
+            values = 1 / np.sqrt(self.sizes[self.groups])
+            Q = sp.csr_array((values, self.groups, np.arange(n + 1)), shape=(n, len(self.sizes)))
+            self._there[key] = Sparse(Q, F.device, F.dtype)
+        return self._there[key]
+
+
+@dataclass(frozen=True, eq=False)
+class TiedFit(Fit):
+    """`||X - [[Q F, U1, ...]]||^2`: `Fit` whose sample factor, the first mode, is spread from groups.
+
+    Parameters
+    ----------
+    data, modes : as for `Fit`; the first mode names F `(p, k)`
+    ties : Ties
+    """
+
+    ties: Ties
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """For F the pull is gathered; the Gram is that of `Fit`, since Q has orthonormal columns."""
+        block = super().block(self._spread(factors), name)
+        if name != self.modes[0] or block.pull is None:
+            return block
+        return Block(quads=block.quads, pull=self.ties.gather(block.pull))
+
+    def value(self, factors: Factors) -> Tensor:
+        """As `Fit`."""
+        return super().value(self._spread(factors))
+
+    def direct(self, factors: Factors) -> Tensor:
+        """As `Fit`."""
+        return super().direct(self._spread(factors))
+
+    def _spread(self, factors: Factors) -> dict[str, Tensor]:
+        F = factors[self.modes[0]]
+        return {**factors, self.modes[0]: self.data.memo(("spread",), (F,), lambda: self.ties.spread(F))}
+
+
+def tied_groups(codes: np.ndarray | None, n: int) -> np.ndarray:
+    """Row of Z of every sample: classes (codes >= 0) in order, then the others one by one."""
+    codes = np.full(n, -1) if codes is None else codes
+    alone = codes < 0
+    groups = codes.copy()
+    groups[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
+    return groups

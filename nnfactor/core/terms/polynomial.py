@@ -1,0 +1,105 @@
+"""Fit in the feature space of a polynomial kernel (Buciu, Nikolaidis and Pitas 2008; paper 004, section 2.2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ..block import Block, Quad
+from ..data.as_data import Data
+from ..data.dense import Dense
+from ..data.sparse import Sparse
+from ..factors import gram
+from .base import Factors
+from .fit import _read
+
+
+@dataclass(frozen=True, eq=False)
+class PolynomialFit:
+    """`sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2` with `phi(x)'phi(y) = (x'y)^degree`: polynomial NMF.
+
+    Up to rounding never formed in feature space: with `K_xw = (XW)^d` and `K_ww = (W'W)^d` the value is
+    `sum_i (x_i'x_i)^d - 2 <V, K_xw> + <V'V, K_ww>`.
+
+    Parameters
+    ----------
+    data : Data, array, tensor or scipy sparse matrix (n, m)
+    modes : (str, str)
+        Names of V (n, k) and W (m, k).
+    degree : int
+        d >= 1; 1 is the squared Frobenius distance.
+    """
+
+    data: Data
+    modes: tuple[str, str]
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        _read(self)
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        """V and W."""
+        return self.modes
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """V: pull `K_xw`, Gram `K_ww`. W: with `K' = d (.)^(d-1)`, pull `X'(K'_xw * V)`, push `W (K'_ww * V'V)`.
+
+        In W the value is a polynomial of order 2d whose negative part is convex in `x'w`, so that its tangent
+        minorises it: powers 1 to 2d, exponent 1 / (2d - 1).
+        """
+        V, W = (factors[m] for m in self.modes)
+        if name == self.modes[0]:
+            return Block(quads=(Quad(gram(W).pow(self.degree)),), pull=self._products(W).pow(self.degree))
+        inner = self._slope(self._products(W)) * V
+        pull = self.data.mttkrp([inner, W], 1)
+        push = ((self._slope(gram(W)) * gram(V)) @ W.mT).mT
+        return Block(pull=pull, push=push, quadratic=False, powers=(1.0, 2.0 * self.degree))
+
+    def value(self, factors: Factors) -> Tensor:
+        """Exact to rounding of `sum_i (x_i'x_i)^d`."""
+        V, W = (factors[m] for m in self.modes)
+        own = self.data.memo(("poly", self.degree), (), lambda: _row_squares(self.data).pow(self.degree).sum())
+        cross = (V.double() * self._products(W).double().pow(self.degree)).sum((-2, -1))
+        square = (gram(V.double()) * gram(W.double()).pow(self.degree)).sum((-2, -1))
+        return (own - 2 * cross + square).clamp(min=0)
+
+    def _products(self, W: Tensor) -> Tensor:
+        """`XW` in the data's precision, kept while W is the same."""
+        W = W.to(self.data.dtype)
+        return self.data.mttkrp([W, W], 0)
+
+    def _slope(self, z: Tensor) -> Tensor:
+        """`d z^(d-1)`."""
+        return self.degree * z.pow(self.degree - 1)
+
+
+@dataclass(frozen=True, eq=False)
+class PrintedPolynomialFit(PolynomialFit):
+    """The same value with the W rule as printed (Buciu et al. 2008; paper 004, Eq. 4): for study.
+
+    `W *= (X' K'_xw) / (W diag(colsum V) K'_ww)`: the numerator lacks V, and the objective rises in many steps.
+    """
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """For W not half a gradient of the value, but what the printed rule divides."""
+        V, W = (factors[m] for m in self.modes)
+        if name == self.modes[0]:
+            return super().block(factors, name)
+        slope = self._slope(self._products(W))
+        weighted = V.sum(-2, keepdim=True).mT * self._slope(gram(W))  # diag(colsum V) K'_ww
+        push = (weighted.mT @ W.mT).mT
+        return Block(pull=self.data.mttkrp([slope, W], 1), push=push, quadratic=False)
+
+
+def _row_squares(data: Data) -> Tensor:
+    """`x_i'x_i` for every sample, float64."""
+    if isinstance(data, Dense):
+        return data.X.double().square().sum(1)
+    data = cast(Sparse, data)
+    rows, _ = data.indices
+    squares = torch.zeros(data.shape[0], dtype=torch.float64, device=data.device)
+    return squares.index_add(0, rows, data.rows.values.double().square())

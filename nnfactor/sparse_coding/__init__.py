@@ -1,0 +1,1 @@
+"""l1 codes of samples over other samples."""
