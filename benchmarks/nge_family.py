@@ -14,7 +14,7 @@ from nnfactor.core import Fit, Graph, Links, Rule, as_data, hals, m_matrix, mult
 from nnfactor.core.factors import gram, khatri_rao
 from nnfactor.core.solve import init
 from nnfactor.graphs import marginal_fisher_graphs
-from nnfactor.models.graph_rules import cg_steps, fastest
+from nnfactor.models.shared.solvers import cg_steps, fastest
 
 from . import rules
 from .problems import Problem

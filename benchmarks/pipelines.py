@@ -19,7 +19,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import nnfactor
-from nnfactor.models.base import Factorization
+from nnfactor.models.shared.base import Factorization
 
 from .errors import ConfigError
 from .splits import folds

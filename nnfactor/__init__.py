@@ -11,8 +11,8 @@ Docstrings call five papers by number:
 """
 
 from . import core, graphs, kernels, metrics, models
-from .batch import batch_fit
 from .models import *  # noqa: F403
+from .models.shared.batch import batch_fit
 
 __version__ = "0.1.0"
 

@@ -8,8 +8,9 @@ import torch
 from nnfactor import NMF
 from nnfactor.core import Links, as_data, objective
 from nnfactor.graphs import knn_graph
-from nnfactor.models.baselines import LNMF, ConstrainedNMF
-from nnfactor.models.graph_nmf import GraphNMF, labelled_links
+from nnfactor.models.factorization.constrained_nmf import ConstrainedNMF
+from nnfactor.models.factorization.graph_nmf import GraphNMF, labelled_links
+from nnfactor.models.factorization.local_nmf import LNMF
 
 K, N, M = 4, 15, 8
 quiet = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

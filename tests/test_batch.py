@@ -15,7 +15,10 @@ from nnfactor.core.rules.m_matrix import m_matrix
 from nnfactor.core.rules.multiplicative import multiplicative
 from nnfactor.core.rules.projected_gradient import projected
 from nnfactor.core.solve import memory_budget as room
-from nnfactor.models import SemiNMF, base, sulf, together
+from nnfactor.models import SemiNMF
+from nnfactor.models.factorization import sulf
+from nnfactor.models.shared import base
+from nnfactor.models.shared import fitting as together
 
 X, Y = blocks(), labels(12)
 TALL = blocks(40, 32)

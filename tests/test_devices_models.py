@@ -18,7 +18,7 @@ from nnfactor.core.data.dense import Dense
 from nnfactor.core.rules.closed_form import exact, least_squares, simplex
 from nnfactor.core.terms.multiview import Labels, SemiFit, Views
 from nnfactor.core.terms.polynomial import PrintedPolynomialFit
-from nnfactor.models.baselines import _Divergence, _root_rule, _unit_sums
+from nnfactor.models.factorization.local_nmf import _Divergence, _root_rule, _unit_sums
 
 N, WIDTHS, K, CLASSES = 9, (6, 5), 4, 3
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 
-from nnfactor.models.dpca import DPCA
+from nnfactor.models.projection.dpca import DPCA
 
 relaxed = settings(max_examples=40, deadline=None, derandomize=True)
 

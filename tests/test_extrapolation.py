@@ -27,7 +27,7 @@ from nnfactor.core import (
     take,
 )
 from nnfactor.core.solve import init
-from nnfactor.models.graph_rules import cg_steps, fastest, hals_sweeps
+from nnfactor.models.shared.solvers import cg_steps, fastest, hals_sweeps
 
 SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}
 K = 4

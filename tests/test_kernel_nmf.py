@@ -10,7 +10,8 @@ from scipy.optimize import nnls
 from scipy.spatial.distance import cdist, pdist
 
 from nnfactor import NMF, kernels
-from nnfactor.models.kernel_nmf import KernelNMF, PolynomialNMF
+from nnfactor.models.factorization.kernel_nmf import KernelNMF
+from nnfactor.models.factorization.polynomial_nmf import PolynomialNMF
 
 K = 4
 quiet = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")

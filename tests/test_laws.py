@@ -15,6 +15,7 @@ from nnfactor.core import (
     BetaFit,
     Fit,
     Graph,
+    factors,
     hals,
     m_matrix,
     multiplicative,
@@ -24,8 +25,18 @@ from nnfactor.core import (
     step,
     take,
 )
-from nnfactor.core import factors
-from nnfactor.core.factors import component_major, rows_of
+from nnfactor.core.factors import (
+    column_norms,
+    component_major,
+    fold,
+    gram,
+    mttkrp,
+    reconstruct,
+    row_major,
+    rows_of,
+    unfold,
+    unit_columns,
+)
 
 BATCHES = [(), (3,), (2, 2)]
 EVERYTHING = {**TERMS, **MIXED}
@@ -121,14 +132,14 @@ def test_factors_of_sparse_data_stay_in_rows():
     terms = [Fit(p.X.to_sparse_coo(), p.modes), Graph(p.own, "V")]
     sweep = step(terms, {"U1": multiplicative, "V": m_matrix})
     factors = sweep({"factors": {n: component_major(p.factors[n]) for n in p.modes}})["factors"]
-    assert all(factors.row_major(factors[name]) for name in p.modes)
+    assert all(row_major(factors[name]) for name in p.modes)
 
 
 @pytest.mark.parametrize("k", [130, 192])
 def test_panels_of_a_wide_gram_change_nothing(k):
     F = torch.rand(k, 1000, dtype=torch.float64, generator=torch.Generator().manual_seed(k)).mT
     for stored in (F, F.contiguous()):
-        close(factors.gram(stored), torch.from_numpy(F.numpy().T @ F.numpy()), 1e-13)
+        close(gram(stored), torch.from_numpy(F.numpy().T @ F.numpy()), 1e-13)
 
 
 def test_slabs_of_a_wide_factor_change_nothing():
@@ -338,38 +349,38 @@ class TestOps:
         X, Fs = p.X.numpy(), [p.factors[m].numpy() for m in p.modes]
         w = np.arange(1.0, 5.0)
         np.testing.assert_allclose(
-            factors.reconstruct([p.factors[m] for m in p.modes], torch.from_numpy(w)), cp_to_tensor((w, Fs))
+            reconstruct([p.factors[m] for m in p.modes], torch.from_numpy(w)), cp_to_tensor((w, Fs))
         )
         np.testing.assert_allclose(factors.khatri_rao([p.factors[m] for m in p.modes]), khatri_rao(Fs))
         for mode in range(order):
-            np.testing.assert_array_equal(factors.unfold(p.X, mode), tl.unfold(X, mode))
-            np.testing.assert_array_equal(factors.fold(factors.unfold(p.X, mode), mode, X.shape), X)
+            np.testing.assert_array_equal(unfold(p.X, mode), tl.unfold(X, mode))
+            np.testing.assert_array_equal(fold(unfold(p.X, mode), mode, X.shape), X)
             expected = unfolding_dot_khatri_rao(X, (None, Fs), mode)
-            np.testing.assert_allclose(factors.mttkrp(p.X, [p.factors[m] for m in p.modes], mode), expected)
+            np.testing.assert_allclose(mttkrp(p.X, [p.factors[m] for m in p.modes], mode), expected)
             data = Fit(p.X, p.modes).data
             np.testing.assert_allclose(data.mttkrp([p.factors[m] for m in p.modes], mode), expected)
 
     def test_batches(self):
         p = problem(3, (2,))
         X, Fs = torch.stack([p.X, 2 * p.X]), [p.factors[m] for m in p.modes]
-        one = factors.mttkrp(X[1], [F[1] for F in Fs], 1)
-        close(factors.mttkrp(X, Fs, 1)[1], one)
-        close(factors.fold(factors.unfold(X, 1, order=3), 1, p.X.shape), X)
-        close(factors.reconstruct(Fs)[1], factors.reconstruct([F[1] for F in Fs]))
+        one = mttkrp(X[1], [F[1] for F in Fs], 1)
+        close(mttkrp(X, Fs, 1)[1], one)
+        close(fold(unfold(X, 1, order=3), 1, p.X.shape), X)
+        close(reconstruct(Fs)[1], reconstruct([F[1] for F in Fs]))
 
     @pytest.mark.parametrize("scale", [1e-200, 1.0, 1e200])
     def test_column_norms_are_safe(self, scale):
         F = torch.tensor([[3.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
-        np.testing.assert_allclose(factors.column_norms(F * scale), [[5.0 * scale, 0.0]])
+        np.testing.assert_allclose(column_norms(F * scale), [[5.0 * scale, 0.0]])
 
     def test_unit_columns_keep_the_product(self):
         p = problem(3, seed=9)
         Fs = [p.factors[m].clone() for m in p.modes]
         Fs[2][:, 1] = 0
-        V, *bases = factors.unit_columns(Fs)
-        close(factors.reconstruct([V, *bases]), factors.reconstruct(Fs))
+        V, *bases = unit_columns(Fs)
+        close(reconstruct([V, *bases]), reconstruct(Fs))
         close(V[:, 1], Fs[0][:, 1])
-        norms = torch.stack([factors.column_norms(F)[0] for F in bases])
+        norms = torch.stack([column_norms(F)[0] for F in bases])
         close(norms, torch.where(norms > 0, 1.0, 0.0).to(norms.dtype))
 
 
@@ -378,7 +389,7 @@ class TestOps:
 def test_what_is_remembered_does_not_keep_the_factor(k, component_major):
     F = torch.rand(k, 20).mT if component_major else torch.rand(20, k)
     gone = weakref.ref(F)
-    rows_of(F), factors.gram(F)
+    rows_of(F), gram(F)
     del F
     assert gone() is None
 
@@ -398,7 +409,7 @@ def test_nothing_from_inference_mode_is_remembered():
     fit = Fit(torch.rand(6, 5, dtype=torch.float64), ("V", "U1"))
     factors = {"V": torch.rand(6, 3, dtype=torch.float64), "U1": F}
     with torch.inference_mode():
-        factors.gram(F)
+        gram(F)
         fit.block(factors, "V")
-    ((factors.gram(F) @ W).sum() + (fit.block(factors, "V").pull @ W).sum()).backward()
+    ((gram(F) @ W).sum() + (fit.block(factors, "V").pull @ W).sum()).backward()
     assert W.grad is not None

@@ -18,7 +18,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.neighbors import KNeighborsClassifier
 
 from nnfactor.graphs import knn_graph, marginal_fisher_graphs
-from nnfactor.models.mfa import MFA, SMFA
+from nnfactor.models.projection.mfa import MFA, SMFA
 
 relaxed = settings(max_examples=40, deadline=None, derandomize=True)
 MODELS = {"MFA": MFA, "SMFA": SMFA}

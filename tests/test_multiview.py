@@ -14,7 +14,8 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import Ridge
 
 from nnfactor.metrics import clustering_accuracy
-from nnfactor.models.multiview import CoTraining, PairwiseCoRegularizedSpectral
+from nnfactor.models.classification.co_regularized_spectral import PairwiseCoRegularizedSpectral
+from nnfactor.models.classification.co_training import CoTraining
 
 relaxed = settings(max_examples=30, deadline=None, derandomize=True)
 

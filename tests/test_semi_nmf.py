@@ -9,7 +9,7 @@ import torch
 from scipy.optimize import nnls
 from sklearn.exceptions import ConvergenceWarning
 
-from nnfactor.models.semi_nmf import SemiNMF
+from nnfactor.models.factorization.semi_nmf import SemiNMF
 
 K = 4
 

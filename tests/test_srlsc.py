@@ -8,8 +8,10 @@ import scipy.sparse as sp
 import torch
 from srlsc_reference import blobs, consistent, data, harmonic, heat, least_squares, neighbours, program, squared, unit
 
-from nnfactor.models.propagation import HarmonicFunction, LocalGlobalConsistency
-from nnfactor.models.srlsc import SRC, SRLSC, LapRLSC
+from nnfactor.models.classification.label_propagation import HarmonicFunction, LocalGlobalConsistency
+from nnfactor.models.classification.lap_rlsc import LapRLSC
+from nnfactor.models.classification.src import SRC
+from nnfactor.models.classification.srlsc import SRLSC
 from nnfactor.sparse_coding.basis_pursuit import l1_code
 
 SPREAD = [HarmonicFunction, LocalGlobalConsistency]

@@ -8,8 +8,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from srlsc_reference import blobs, heat
 
-from nnfactor.models.propagation import HarmonicFunction, LocalGlobalConsistency
-from nnfactor.models.srlsc import SRC, SRLSC, LapRLSC
+from nnfactor.models.classification.label_propagation import HarmonicFunction, LocalGlobalConsistency
+from nnfactor.models.classification.lap_rlsc import LapRLSC
+from nnfactor.models.classification.src import SRC
+from nnfactor.models.classification.srlsc import SRLSC
 
 ALL = [SRLSC, LapRLSC, SRC, HarmonicFunction, LocalGlobalConsistency]
 GRAPHS = [LapRLSC, HarmonicFunction, LocalGlobalConsistency]

@@ -11,8 +11,8 @@ from sulf_reference import MILD, PAPER, K, fitted, loss, one_hot, problem, quiet
 
 from nnfactor.core import Fit, see
 from nnfactor.core.terms.multiview import Labels, Views
-from nnfactor.models.labels import decided, labels_of
-from nnfactor.models.sulf import SULF
+from nnfactor.models.factorization.sulf import SULF
+from nnfactor.models.shared.labels import decided, labels_of
 
 
 class TestReference:

@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 from sulf_reference import K, fitted, problem, quiet_fit, same
 
 from nnfactor import NMF
-from nnfactor.models.sulf import SULF
+from nnfactor.models.factorization.sulf import SULF
 
 
 class TestViews:

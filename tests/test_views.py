@@ -10,7 +10,7 @@ from sulf_reference import K, problem, quiet_fit, solve_W
 from nnfactor.core import L2, L21, Block, Fit, Quad, as_data, multiplicative, objective, run, see
 from nnfactor.core.rules.closed_form import exact, least_squares, simplex
 from nnfactor.core.terms.multiview import Labels, SemiFit, Views
-from nnfactor.models.sulf import SULF
+from nnfactor.models.factorization.sulf import SULF
 
 
 def batched(batch=(), seed=0, k=3, n=9, signed=False, dtype=torch.float64):

@@ -1,19 +1,24 @@
 """Estimators: one file per paper or method, thin on top of the core."""
 
-from .baselines import LNMF, ConstrainedNMF
-from .dpca import DPCA
-from .graph_nmf import GraphNMF
-from .kernel_nmf import KernelNMF, PolynomialNMF
-from .mfa import MFA, SMFA
-from .multiview import CoTraining, PairwiseCoRegularizedSpectral
-from .n2s2l import N2S2L
-from .nge import NDTF, NGE, MarginalFisher
-from .nmf import NMF
-from .ntf import NTF
-from .propagation import HarmonicFunction, LocalGlobalConsistency
-from .semi_nmf import SemiNMF
-from .srlsc import SRC, SRLSC, LapRLSC
-from .sulf import SULF
+from .classification.co_regularized_spectral import PairwiseCoRegularizedSpectral
+from .classification.co_training import CoTraining
+from .classification.label_propagation import HarmonicFunction, LocalGlobalConsistency
+from .classification.lap_rlsc import LapRLSC
+from .classification.src import SRC
+from .classification.srlsc import SRLSC
+from .factorization.constrained_nmf import ConstrainedNMF
+from .factorization.graph_nmf import GraphNMF
+from .factorization.kernel_nmf import KernelNMF
+from .factorization.local_nmf import LNMF
+from .factorization.n2s2l import N2S2L
+from .factorization.nge import NDTF, NGE, MarginalFisher
+from .factorization.nmf import NMF
+from .factorization.ntf import NTF
+from .factorization.polynomial_nmf import PolynomialNMF
+from .factorization.semi_nmf import SemiNMF
+from .factorization.sulf import SULF
+from .projection.dpca import DPCA
+from .projection.mfa import MFA, SMFA
 
 __all__ = [
     "DPCA",

@@ -15,16 +15,16 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Fit, Graph, Links, Rule, Term, hals, m_matrix, multiplicative, projected
-from ..core.factors import unit_columns
-from ..graphs import marginal_fisher_graphs
-from .base import Model, factor_names
-from .checks import links_over, nonnegative, one_of, whole
-from .graph_rules import cg_steps, fastest, hals_sweeps
-from .labels import encode_labels
-from .online import Online
-from .reading import Source
-from .together import values_of, weight_of
+from ...core import Fit, Graph, Links, Rule, Term, hals, m_matrix, multiplicative, projected
+from ...core.factors import unit_columns
+from ...graphs import marginal_fisher_graphs
+from ..shared.base import factor_names
+from ..shared.fitting import Model, values_of, weight_of
+from ..shared.inputs import Source
+from ..shared.labels import encode_labels
+from ..shared.minibatch import Online
+from ..shared.parameters import links_over, nonnegative, one_of, whole
+from ..shared.solvers import cg_steps, fastest, hals_sweeps
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
 

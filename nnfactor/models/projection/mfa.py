@@ -17,16 +17,18 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..core import Links
-from ..graphs import knn_graph, marginal_fisher_graphs
-from .checks import links_over, nonnegative, one_of, whole
-from .dpca import DenseRows, Projection, Space, SparseRows, steady_signs
-from .labels import encode_labels
-from .reading import read
-from .undo import all_or_nothing
+from ...core import Links
+from ...graphs import knn_graph, marginal_fisher_graphs
+from ..shared.inputs import read
+from ..shared.labels import encode_labels
+from ..shared.parameters import links_over, nonnegative, one_of, whole
+from ..shared.restore import all_or_nothing
+from .base import DenseRows, Projection, Space, SparseRows, steady_signs
 
 EPS = float(np.finfo(np.float64).eps)
+
 SPARSE_RANK = 1e-6  # singular values of tall sparse data come from a Gram matrix
+
 INFINITE = 1e-10  # a ratio above one over this, in units of the two traces, has a denominator of rounding only
 
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .reading import Source
+from ..shared.inputs import Source
 
 
 @dataclass(frozen=True, eq=False)

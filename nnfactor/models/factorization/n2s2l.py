@@ -9,11 +9,11 @@ import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..core import Links
-from ..graphs import adjacency_graph, knn_graph
-from .checks import links_over, nonnegative, whole
+from ...core import Links
+from ...graphs import adjacency_graph, knn_graph
+from ..shared.inputs import Source
+from ..shared.parameters import links_over, nonnegative, whole
 from .nge import NGE, MarginalFisher
-from .reading import Source
 
 ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
 

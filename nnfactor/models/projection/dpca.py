@@ -1,66 +1,21 @@
-"""Discriminant PCA (paper 004, second part), and what the closed-form linear projections share.
-
-Sun and Zhang (2009), "A new discriminant principal component analysis method with partial supervision".
-
-Scatter matrices of dense data are sums of squares of differences (from class means, or along links), never differences
-of large sums: they stay positive semidefinite, and exact when classes are far apart. All of it runs in float64.
-"""
+"""Discriminant PCA with labels and pairs (Sun and Zhang 2009)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core.data.csr import CSR
-from .checks import nonnegative, whole
-from .labels import encode_labels
-from .reading import PickledOnCPU, Source, ran_with, read
-from .undo import all_or_nothing
-
-CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
-SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding
+from ..shared.inputs import read
+from ..shared.labels import encode_labels
+from ..shared.parameters import nonnegative, whole
+from ..shared.restore import all_or_nothing
+from .base import DenseRows, Projection, Space, SparseRows, _double, steady_signs
 
 Pairs = np.ndarray  # (p, 2) integers, i < j, each pair once
-
-
-class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of the linear projections: `transform(X) = (X - mean_) components_.T`, for data of any sign."""
-
-    def transform(self, X: Any) -> Any:
-        """Coordinates of samples `(n_samples, n_components_)` in the kind and dtype of `X`; every row by itself."""
-        check_is_fitted(self)
-        source = read(self, X, reset=False, signed=True)
-        device = source.data.device
-        W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / source.scale
-        with torch.no_grad():
-            Z = _project(source.points(), W, mean)
-        return source.give((Z * source.scale).to(source.data.dtype))
-
-    def _publish(self, source: Source, W: Tensor, mean: Tensor) -> None:
-        """Set the fitted attributes from directions `W (m, d)` and the mean in the source's unit."""
-        data = source.data
-        turn = lambda F: source.give(F.to(data.device, data.dtype))
-        self.components_, self.mean_ = turn(W.mT), turn(mean * source.scale)
-        self.n_components_ = int(W.shape[1])
-        self.fit_info_ = ran_with(data)
-
-    @property
-    def _n_features_out(self) -> int:
-        return self.n_components_
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 class DPCA(Projection):
@@ -196,143 +151,6 @@ class DPCA(Projection):
         M += rows.along(different[:, 0], different[:, 1], np.full(len(different), 1 / n_different))
         M -= rows.along(same[:, 0], same[:, 1], np.full(len(same), eta / n_same))
         return (M + M.mT) / 2
-
-
-@dataclass(frozen=True, eq=False)
-class DenseRows:
-    """Centred samples `Y (n, r)`, float64, and their scatter matrices `(r, r)`."""
-
-    Y: Tensor
-
-    def within(self, codes: np.ndarray, weights: np.ndarray) -> Tensor:
-        """`sum_c weights_c sum_{i in c} (y_i - m_c)(y_i - m_c)'`; code -1 is of no class."""
-        inside = np.flatnonzero(codes >= 0)
-        if not len(inside):
-            return self.Y.new_zeros(self.Y.shape[1], self.Y.shape[1])
-        at = torch.from_numpy(codes[inside]).to(self.Y.device)
-        Z = self.Y[torch.from_numpy(inside).to(at.device)] - self.means(codes)[at]
-        return (Z * torch.from_numpy(weights).to(Z)[at, None]).mT @ Z
-
-    def means(self, codes: np.ndarray) -> Tensor:
-        """Means of the classes, `(C, r)`."""
-        return CSR.from_scipy(_averaging(codes), self.Y.device, self.Y.dtype).product(self.Y)
-
-    def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
-        """`sum_e weights_e (y_i - y_j)(y_i - y_j)'` over links, in pieces."""
-        total = self.Y.new_zeros(self.Y.shape[1], self.Y.shape[1])
-        there = lambda a: torch.from_numpy(np.ascontiguousarray(a)).to(self.Y.device)
-        step = max(1, CHUNK // max(1, self.Y.shape[1]))
-        for a in range(0, len(weights), step):
-            p = slice(a, a + step)
-            D = self.Y[there(i[p]).long()] - self.Y[there(j[p]).long()]
-            total += (D * there(weights[p])[:, None]).mT @ D
-        return total
-
-
-@dataclass(frozen=True, eq=False)
-class SparseRows:
-    """Sparse samples with no more features than samples: the same three sums, through sparse products on the host.
-
-    `turn (m, r)` changes coordinates; scatter matrices do not see the mean.
-    """
-
-    X: sp.csr_array
-    mean: np.ndarray
-    turn: Tensor | None = None
-
-    def within(self, codes: np.ndarray, weights: np.ndarray) -> Tensor:
-        """As for `DenseRows`."""
-        inside = codes >= 0
-        X, w = self.X[inside], weights[codes[inside]]
-        means, sizes = _averaging(codes) @ self.X, np.bincount(codes[inside], minlength=len(weights))
-        return self._turned(X.T @ _weigh(X, w) - means.T @ _weigh(means, weights * sizes))
-
-    def means(self, codes: np.ndarray) -> Tensor:
-        """As for `DenseRows`."""
-        means = torch.from_numpy((_averaging(codes) @ self.X).toarray() - self.mean)
-        return means if self.turn is None else means @ self.turn
-
-    def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
-        """As for `DenseRows`."""
-        D = self.X[i] - self.X[j]
-        return self._turned(D.T @ _weigh(D, weights))
-
-    def _turned(self, S: sp.csr_array) -> Tensor:
-        F = torch.from_numpy(S.toarray())
-        return F if self.turn is None else self.turn.mT @ F @ self.turn
-
-
-@dataclass(frozen=True, eq=False)
-class Space:
-    """Centred samples in an orthonormal basis of a space that holds them all, and the way back to the features."""
-
-    rows: DenseRows | SparseRows
-    mean: Tensor
-    lift: Callable[[Tensor], Tensor]  # coordinates (r, d) of directions to features (m, d)
-
-    @classmethod
-    def of(cls, X: Tensor | sp.csr_array, pad: int = 0) -> Space:
-        """The features if there are no more of them than samples, else the row space and `pad` directions more."""
-        n, m = X.shape
-        if not isinstance(X, Tensor):
-            centre = np.asarray(X.mean(axis=0)).ravel()
-            if m > n:
-                return cls._wide_sparse(X, centre, pad)
-            return cls(SparseRows(X, centre), torch.from_numpy(centre), lambda W: W)
-        X = X.double()
-        mean = X.mean(0)
-        Y = X - mean
-        if m <= n:
-            return cls(DenseRows(Y), mean, lambda W: W)
-        Q, R = torch.linalg.qr(torch.cat([Y.mT, Y.new_zeros(m, min(pad, m - n))], dim=1))
-        return cls(DenseRows(R[:, :n].mT.contiguous()), mean, lambda W: Q @ W)
-
-    @classmethod
-    def _wide_sparse(cls, X: sp.csr_array, mean: np.ndarray, pad: int) -> Space:
-        """From the Gram matrix of the samples: the basis `Xc' P` is applied, never held."""
-        inner = (X @ X.T).toarray()
-        cross = X @ mean
-        values, U = torch.linalg.eigh(torch.from_numpy(inner - cross[:, None] - cross + mean @ mean))
-        noise = len(inner) * np.finfo(float).eps * np.abs(inner).max()
-        keep = values > max(SPARSE_RANK * float(values[-1]), noise)
-        s, U = values[keep].sqrt(), U[:, keep]
-        P, m = U / s, torch.from_numpy(mean)
-        sums, pad = P.sum(0), min(pad, len(mean) - len(s))
-        basis = lambda W: torch.from_numpy(X.T @ (P @ W).numpy()) - m[:, None] * (sums @ W)
-        outside = torch.randn(len(mean), pad, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-        inside = P.mT @ torch.from_numpy(X @ outside.numpy()) - sums[:, None] * (m @ outside)
-        outside = torch.linalg.qr(outside - basis(inside))[0]
-        Y = torch.cat([U * s, U.new_zeros(len(U), pad)], dim=1)
-        return cls(DenseRows(Y), m, lambda W: basis(W[: len(s)]) + outside @ W[len(s) :])
-
-
-def steady_signs(W: Tensor) -> Tensor:
-    """Columns with their largest entry positive; of entries equal to 1e-6 the first decides, whatever the rounding."""
-    size = W.abs()
-    first = (size >= size.amax(0) * (1 - 1e-6)).to(torch.uint8).argmax(0, keepdim=True)
-    return torch.where(W.gather(0, first) < 0, -W, W)
-
-
-def _project(X: Tensor | sp.csr_array, W: Tensor, mean: Tensor) -> Tensor:
-    """`(X - mean) W` in float64; dense rows are centred first, in pieces."""
-    if sp.issparse(X):
-        return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) - mean @ W
-    return torch.cat([(rows.double() - mean) @ W for rows in X.split(max(1, CHUNK // X.shape[1]))])
-
-
-def _double(F: Any, device: torch.device) -> Tensor:
-    return (F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))).to(device, torch.float64)
-
-
-def _averaging(codes: np.ndarray) -> sp.csr_array:
-    """`(C, n)`: times samples gives class means."""
-    inside = np.flatnonzero(codes >= 0)
-    sizes = np.bincount(codes[inside])
-    return sp.csr_array((1 / sizes[codes[inside]], (codes[inside], inside)), shape=(len(sizes), len(codes)))
-
-
-def _weigh(X: sp.csr_array, w: np.ndarray) -> sp.csr_array:
-    return X if not len(w) else sp.diags_array(w, format="csr") @ X
 
 
 def _constraints(must_link: Any, cannot_link: Any, codes: np.ndarray) -> tuple[Pairs, Pairs]:

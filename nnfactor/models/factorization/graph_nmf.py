@@ -10,18 +10,18 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from ..core import Fit, Graph, Links, Rule, Term
-from ..core.factors import unit_columns
-from ..core.rules.hals import hals
-from ..core.rules.m_matrix import m_matrix
-from ..core.rules.multiplicative import multiplicative
-from ..graphs import knn_graph
-from .base import Factorization, Model
-from .checks import links_over, nonnegative, one_of
-from .graph_rules import cg_steps, fastest, hals_sweeps
-from .labels import encode_labels
-from .reading import Source
-from .together import values_of, weight_of
+from ...core import Fit, Graph, Links, Rule, Term
+from ...core.factors import unit_columns
+from ...core.rules.hals import hals
+from ...core.rules.m_matrix import m_matrix
+from ...core.rules.multiplicative import multiplicative
+from ...graphs import knn_graph
+from ..shared.base import Factorization
+from ..shared.fitting import Model, values_of, weight_of
+from ..shared.inputs import Source
+from ..shared.labels import encode_labels
+from ..shared.parameters import links_over, nonnegative, one_of
+from ..shared.solvers import cg_steps, fastest, hals_sweeps
 
 
 class GraphNMF(Factorization):

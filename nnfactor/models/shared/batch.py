@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 from sklearn.exceptions import ConvergenceWarning
 
-from .models.base import Factorization
-from .models.together import fit_together, named
-from .models.undo import all_or_nothing
+from .base import Factorization
+from .fitting import fit_together, named
+from .restore import all_or_nothing
 
 E = TypeVar("E", bound=Factorization)
 

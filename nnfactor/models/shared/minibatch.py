@@ -12,24 +12,27 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
-from ..core import Run
-from ..core.data.as_data import Data, Samples
-from ..core.data.dense import Dense
-from ..core.data.sparse_tensor import SparseTensor
-from ..core.factors import component_major, gram, khatri_rao
-from ..core.solve.minibatch import Epochs, batches_of, coefficients, fresh, improved, moved
-from ..core.solve.run import exact
-from ..core.terms.base import objective
-from ..core.terms.fit import Fit
-from ..core.terms.laplacian import Graph
-from ..core.terms.statistics import Moments, Ratios, energies, zero_sums
-from .base import Factorization, Model, beta_of, factor_names, given_array
-from .checks import nonnegative, one_of, whole
-from .reading import Source
-from .undo import unless_it_fails
+from ...core import Run
+from ...core.data.as_data import Data, Samples
+from ...core.data.dense import Dense
+from ...core.data.sparse_tensor import SparseTensor
+from ...core.factors import component_major, gram, khatri_rao
+from ...core.solve.minibatch import Epochs, batches_of, coefficients, fresh, improved, moved
+from ...core.solve.run import exact
+from ...core.terms.base import objective
+from ...core.terms.fit import Fit
+from ...core.terms.laplacian import Graph
+from ...core.terms.statistics import Moments, Ratios, energies, zero_sums
+from .base import Factorization, beta_of, factor_names
+from .fitting import Model
+from .inputs import Source, given_array
+from .parameters import nonnegative, one_of, whole
+from .restore import unless_it_fails
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
+
 FIRST_ROUNDS = 30  # while fewer than 10 k samples were seen: without them random bases cost dozens of batches
+
 ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
 
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
-from ..core import Rule, accelerated, extrapolated, hals, multiplicative, projected, step
-from ..core.solve.run import Method
-from .base import Model, beta_of, factor_names, fit_term
-from .checks import one_of
-from .online import Online
-from .reading import Source
+from ..shared.base import beta_of, factor_names, fit_term
+from ..shared.fitting import Model
+from ..shared.inputs import Source
+from ..shared.minibatch import Online
+from ..shared.solvers import rule_key, unsupervised_method, unsupervised_rule
 
 FILLED = 0.1  # share of entries that are not zero: with fewer, a product with the data costs no more than a HALS sweep
 
@@ -167,31 +165,3 @@ class NMF(Online):
         names = factor_names(source.data)
         rules = dict.fromkeys([*names[1:], "V"], rule)
         return Model([fit_term(source.data, beta)], rules, names, unsupervised_method(self.solver, beta))
-
-
-def unsupervised_method(solver: str, beta: float) -> Method:
-    """What makes a sweep: with momentum under "auto", plain else."""
-    if solver != "auto":
-        return step
-    return accelerated if beta == 2 else extrapolated
-
-
-def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:
-    """The rule that a solver name stands for in models without graphs; `few`: most of the data's entries are zero."""
-    one_of("solver", solver, ("auto", "multiplicative", "mu", "hals", "projected"))
-    if beta != 2:
-        if solver in ("hals", "projected"):
-            raise ValueError(
-                f"solver={solver!r} minimises the Frobenius loss only; for beta = {beta:g} use 'multiplicative' "
-                "or 'auto'"
-            )
-        return multiplicative
-    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected}
-    sweeps = 5 if order > 2 else 2 if few else 6 if n_components >= 40 else 4
-    return named.get(solver) or partial(hals, sweeps=sweeps)
-
-
-def rule_key(solver: str, beta: float, n_components: int) -> Hashable:
-    """Equal for ranks that have the same rule: those may be padded to one another."""
-    rule = unsupervised_rule(solver, beta, n_components)
-    return (rule.func, *sorted(rule.keywords.items())) if isinstance(rule, partial) else cast(Hashable, rule)

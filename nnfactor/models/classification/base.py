@@ -14,12 +14,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Links, as_links
-from ..graphs import knn_graph
-from .checks import nonnegative, one_of, positive, whole
-from .labels import class_codes, labels_of
-from .reading import PickledOnCPU, Source, ran_with, read
-from .undo import all_or_nothing
+from ...core import Links, as_links
+from ...graphs import knn_graph
+from ..shared.inputs import PickledOnCPU, Source, ran_with, read
+from ..shared.labels import class_codes, labels_of
+from ..shared.parameters import nonnegative, one_of, positive, whole
+from ..shared.restore import all_or_nothing
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
 

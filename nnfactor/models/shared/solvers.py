@@ -1,16 +1,20 @@
-"""The fastest sweep of a model with graphs on V: what solver="auto" means in `NGE`, `N2S2L` and `GraphNMF`."""
+"""What a solver name stands for: the rules of the factors and the method that makes a sweep of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from functools import partial
 from math import prod
+from typing import cast
 
-from ..core import Rule, accelerated, composed, hals, step
-from ..core.solve.run import Method
+from ...core import Rule, accelerated, composed, extrapolated, hals, multiplicative, projected, step
+from ...core.solve.run import Method
+from .parameters import one_of
 
 MOST_SWEEPS = 4
+
 CG, MOST_CG = 4, 24  # automatic CG steps, at least and at most
+
 STRONG = 1000.0  # the strength of graphs up to which the fewest are enough; with momentum a tenth of it
 
 
@@ -49,3 +53,31 @@ def fastest(
     own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
     rules: dict[str, Rule] = {**dict(zip(bases, others, strict=True)), V: composed(solve, own)}
     return rules, partial(accelerated, unit=tuple(bases)) if gauge else step
+
+
+def unsupervised_method(solver: str, beta: float) -> Method:
+    """What makes a sweep: with momentum under "auto", plain else."""
+    if solver != "auto":
+        return step
+    return accelerated if beta == 2 else extrapolated
+
+
+def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:
+    """The rule that a solver name stands for in models without graphs; `few`: most of the data's entries are zero."""
+    one_of("solver", solver, ("auto", "multiplicative", "mu", "hals", "projected"))
+    if beta != 2:
+        if solver in ("hals", "projected"):
+            raise ValueError(
+                f"solver={solver!r} minimises the Frobenius loss only; for beta = {beta:g} use 'multiplicative' "
+                "or 'auto'"
+            )
+        return multiplicative
+    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected}
+    sweeps = 5 if order > 2 else 2 if few else 6 if n_components >= 40 else 4
+    return named.get(solver) or partial(hals, sweeps=sweeps)
+
+
+def rule_key(solver: str, beta: float, n_components: int) -> Hashable:
+    """Equal for ranks that have the same rule: those may be padded to one another."""
+    rule = unsupervised_rule(solver, beta, n_components)
+    return (rule.func, *sorted(rule.keywords.items())) if isinstance(rule, partial) else cast(Hashable, rule)

@@ -16,19 +16,11 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ..sparse_coding.basis_pursuit import Codes, l1_code, l1_codes
-from ..sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
-from .checks import one_of
-from .reading import Source
-from .semisupervised import (
-    Points,
-    SemiSupervised,
-    as_float64,
-    distances,
-    graph_of,
-    margins,
-    nearest_distribution,
-)
+from ...sparse_coding.basis_pursuit import Codes, l1_codes
+from ...sparse_coding.dictionary import unit_rows
+from ..shared.inputs import Source
+from ..shared.parameters import one_of
+from .base import Points, SemiSupervised, as_float64, distances, margins, nearest_distribution
 
 
 class _KernelLeastSquares(SemiSupervised):
@@ -185,145 +177,6 @@ class SRLSC(_KernelLeastSquares):
         found = l1_codes(source.points64(), tol=self.tol, max_rounds=self.max_rounds)
         _settled(self, found)
         return found.codes.to(K.device), found.gap
-
-
-class LapRLSC(_KernelLeastSquares):
-    """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
-
-    L is the Laplacian of the neighbour graph, all links of weight 1 (the rival of paper 003; its Eq. 2 is 2 f'Lf, here
-    L and CI stand as printed).
-
-    Parameters
-    ----------
-    CA, CI, sigma, normalize, device, dtype
-        As for `SRLSC`. With `normalize` the graph is of the unit-length samples too.
-    graph : "knn" or an adjacency (n_samples, n_samples)
-        Array, tensor, scipy sparse or `Links`; symmetric, >= 0.
-    n_neighbors : int
-        7 as in the paper; n_samples - 1 at most.
-
-    Attributes
-    ----------
-    classes_, transduction_, label_distributions_, scores_, dual_coef_, n_features_in_, feature_names_in_, fit_info_
-        As for `SRLSC`.
-    graph_ : Links
-
-    Examples
-    --------
-    >>> from nnfactor import LapRLSC
-    >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.1], [0.0, 1.0], [0.1, 0.9]]
-    >>> model = LapRLSC(n_neighbors=1).fit(X, ["a", None, None, "b", None])
-    >>> model.transduction_.tolist(), model.predict([[0.2, 0.7]]).tolist()
-    (['a', 'a', 'a', 'b', 'b'], ['b'])
-    """
-
-    def __init__(
-        self,
-        *,
-        CA: float = 0.005,
-        CI: float = 0.01,
-        sigma: float = 0.5,
-        graph: Any = "knn",
-        n_neighbors: int = 7,
-        normalize: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.CA = CA
-        self.CI = CI
-        self.sigma = sigma
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.normalize = normalize
-        self.device = device
-        self.dtype = dtype
-
-    def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
-        self.graph_ = graph_of(self.graph, points, self.n_neighbors)
-        return self.graph_.degree(K) * K - self.graph_.product(K)
-
-
-class SRC(SemiSupervised):
-    """Sparse-representation classification: the class that explains most of a sample's code (Wright et al. 2009).
-
-    x is coded over the labelled samples, min ||a||_1 + ||e||_1 subject to x = D'a + e, all of unit length, and goes to
-    the class with the smallest ||x - e - D_c'a_c||. Unlabelled samples teach nothing.
-
-    Parameters
-    ----------
-    tol, max_rounds, device, dtype
-        As for `SRLSC`.
-
-    Attributes
-    ----------
-    classes_ : array (C,)
-    transduction_ : (n_samples,)
-        Labelled samples keep their labels; -1, "-1" or None for a sample whose code is zero, which no class explains.
-    label_distributions_ : (n_samples, C)
-        The distribution nearest to `scores_`; one-hot for labelled samples.
-    scores_ : (n_samples, C)
-        1 - ||x - e - D_c'a_c|| / ||x - e||: what share of its code's part a class explains; one-hot for labelled
-        samples, zeros where the code is zero.
-    dictionary_ : (n_labelled, n_features)
-        The labelled samples at unit length; scipy CSR if X is sparse.
-    n_features_in_, feature_names_in_, fit_info_
-
-    Notes
-    -----
-    The paper's entries for SRC below chance come from an infeasible formulation; this one is always feasible. Sparse X
-    stays sparse, as in `SRLSC`.
-
-    Examples
-    --------
-    >>> from nnfactor import SRC
-    >>> X = [[1.0, 0.0, 0.1], [0.0, 1.0, 0.1], [0.9, 0.1, 0.1]]
-    >>> SRC().fit(X, [5, 7, -1]).transduction_.tolist()
-    [5, 7, 5]
-    """
-
-    def __init__(self, *, tol: float = 1e-4, max_rounds: int = 6, device: Any = "auto", dtype: Any = "auto") -> None:
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.device = device
-        self.dtype = dtype
-
-    def decision_function(self, X: Any) -> Any:
-        """As `scores_`: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
-        scores, source = self._new(X)
-        return source.give(margins(scores).to(source.data.dtype))
-
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        known, X = Y.sum(1) > 0, source.points64()
-        at = known.cpu().numpy() if sp.issparse(X) else known
-        self._members, D = Y[known], unit_rows(X[at])
-        own = str(source.data.dtype).removeprefix("torch.")
-        self.dictionary_ = D.astype(own) if sp.issparse(D) else source.give(D.to(source.data.dtype))
-        self._atoms = D
-        scores = Y.clone()
-        scores[~known] = self._explained(X[~at])
-        return scores, nearest_distribution(scores)
-
-    def _decide(self, source: Source) -> Tensor:
-        return self._explained(source.points64())
-
-    def _explained(self, X: Points) -> Tensor:
-        members, D = self._members, self._atoms
-        if not X.shape[0]:
-            return members.new_zeros(0, len(self.classes_))
-        D = D if sp.issparse(D) or sp.issparse(X) else D.to(X.device)
-        found = l1_code(D, X, tol=self.tol, max_rounds=self.max_rounds)
-        _settled(self, found)
-        atoms = SparseAtoms(D) if sp.issparse(D) else Atoms(D)
-        pieces = found.codes.split(max(1, CHUNK // atoms.shape[1]))
-        return torch.cat([_shares_of_classes(a, atoms, members.to(a.device)) for a in pieces]).to(members.device)
-
-
-def _shares_of_classes(codes: Tensor, atoms: Atoms, members: Tensor) -> Tensor:
-    """1 - ||x - e - D_c'a_c|| / ||x - e|| for every class, x - e = D'a; zeros where the code is zero."""
-    size = atoms.combine(codes).norm(dim=1, keepdim=True)
-    left = torch.stack([atoms.combine(codes * (1 - one)).norm(dim=1) for one in members.unbind(1)], 1)
-    shares = 1 - left / torch.where(size > 0, size, 1)
-    return torch.where((codes != 0).any(1, keepdim=True), shares, 0)
 
 
 def _given_codes(codes: Any, n: int, device: torch.device) -> Tensor:

@@ -12,12 +12,11 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Block, Quad
-from ..core.data.as_data import Data
-from ..core.factors import component_major
-from ..core.rules.closed_form import simplex
-from .base import given_array
-from .reading import Source, read
+from ...core import Block, Quad
+from ...core.data.as_data import Data
+from ...core.factors import component_major
+from ...core.rules.closed_form import simplex
+from .inputs import Source, given_array, read
 
 
 class View(BaseEstimator):

@@ -17,21 +17,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import L2, L21, Fit, Run, Term, multiplicative, run, see
-from ..core.data.as_data import Samples
-from ..core.factors import component_major, gram
-from ..core.rules.closed_form import exact, least_squares, simplex
-from ..core.solve import init
-from ..core.solve.nnls import nnls, pseudo_inverse_coefficients
-from ..core.solve.run import exact as exact_products
-from ..core.solve.view_init import start
-from ..core.terms.multiview import Labels, SemiFit, Views
-from .base import Factorization, Model, given_array, in_unit
-from .checks import nonnegative, one_of, positive
-from .labels import class_codes, decided, labels_of
-from .reading import Source
-from .semi_nmf import check_exponent
-from .view_sources import (
+from ...core import L2, L21, Fit, Run, Term, multiplicative, run, see
+from ...core.data.as_data import Samples
+from ...core.factors import component_major, gram
+from ...core.rules.closed_form import exact, least_squares, simplex
+from ...core.solve import init
+from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.run import exact as exact_products
+from ...core.solve.view_init import start
+from ...core.terms.multiview import Labels, SemiFit, Views
+from ..shared.base import Factorization, in_unit
+from ..shared.fitting import Model
+from ..shared.inputs import Source, given_array
+from ..shared.labels import class_codes, decided, labels_of
+from ..shared.parameters import nonnegative, one_of, positive
+from ..shared.views import (
     class_scores,
     distributions,
     given_views,
@@ -42,6 +42,7 @@ from .view_sources import (
     view_scales,
     view_weights,
 )
+from .semi_nmf import check_exponent
 
 
 class SULF(ClassifierMixin, Factorization):

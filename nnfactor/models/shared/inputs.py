@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, cast
@@ -13,10 +14,46 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ..core.data.as_data import Data, as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
-from ..core.data.csr import coordinates, from_torch_sparse
-from ..core.data.dense import Dense
-from ..core.data.sparse_tensor import SparseTensor
+from ...core.data.as_data import Data, as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
+from ...core.data.csr import coordinates, from_torch_sparse
+from ...core.data.dense import Dense
+from ...core.data.sparse_tensor import SparseTensor
+from ...core.factors import component_major
+
+
+def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
+    """`init` as arrays, samples first: checked, copied, cast, used as given; `free` feature factors have any sign."""
+    wanted = ", ".join(f"{n} {s}" for n, s in shapes.items())
+    if not isinstance(arrays, Sequence) or len(arrays) != len(shapes):
+        found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
+        raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or the arrays ({wanted}); got {found}")
+    start = [
+        given_array(f"init: {name}", array, shape, data, free and name != "V", f"; init is ({wanted})")
+        for (name, shape), array in zip(shapes.items(), arrays, strict=True)
+    ]
+    return [component_major(F) for F in start]
+
+
+def given_array(
+    name: str, array: Any, shape: tuple[int, ...], like: Data | Tensor, free: bool = False, hint: str = ""
+) -> Tensor:
+    """A copy of an array that was handed in: of this shape, finite, and unless `free` nonnegative."""
+    F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
+    F = F.to(like.device, like.dtype)
+    if tuple(F.shape) != shape:
+        turned = "; is it transposed?" if tuple(F.shape) == shape[::-1] else ""
+        raise ValueError(f"{name} has shape {tuple(F.shape)}, but must be {shape}{hint}{turned}")
+    bad = int((~torch.isfinite(F) | (F < 0 if not free else False)).sum())
+    if bad:
+        kinds, wanted = ("NaN", "finite") if free else ("negative, NaN", "finite and >= 0")
+        raise ValueError(f"{name} has {bad} {kinds} or infinite entries; all must be {wanted}")
+    return F.clone()
+
+
+def _to(F: Any, like: Data | Tensor) -> Tensor:
+    """A fitted factor on the device (and, for data, in the dtype) at hand."""
+    F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
+    return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
 
 class PickledOnCPU:

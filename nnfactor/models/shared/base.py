@@ -6,7 +6,6 @@ import numbers
 import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import numpy as np
@@ -17,31 +16,17 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..core import Fit, Rule, Run, Term, run, step
-from ..core.data.as_data import Data, Samples
-from ..core.factors import component_major, gram, reconstruct
-from ..core.solve import init
-from ..core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
-from ..core.solve.run import Method, exact
-from ..core.terms.beta import BetaFit
-from .checks import one_of, whole
-from .reading import PickledOnCPU, Source, ran_with, read
-from .together import fit_together
-from .undo import all_or_nothing
-
-
-@dataclass(frozen=True)
-class Model:
-    """What an estimator is underneath.
-
-    `terms` over named factors, a rule for each in the order of the updates, the `names` in the order in which factors
-    are given and published (samples first), and the `method` that makes sweeps of terms and rules.
-    """
-
-    terms: Sequence[Term]
-    rules: Mapping[str, Rule]
-    names: tuple[str, ...]
-    method: Method = step
+from ...core import Fit, Rule, Run, Term, run
+from ...core.data.as_data import Data, Samples
+from ...core.factors import component_major, gram, reconstruct
+from ...core.solve import init
+from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
+from ...core.solve.run import exact
+from ...core.terms.beta import BetaFit
+from .fitting import Model, fit_together
+from .inputs import PickledOnCPU, Source, _to, given_start, ran_with, read
+from .parameters import one_of, whole
+from .restore import all_or_nothing
 
 
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -334,38 +319,3 @@ def fit_term(data: Data, beta: float) -> Term:
     """The data term of a loss."""
     modes = factor_names(data)
     return Fit(data, modes) if beta == 2 else BetaFit(data, modes, beta)
-
-
-def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
-    """`init` as arrays, samples first: checked, copied, cast, used as given; `free` feature factors have any sign."""
-    wanted = ", ".join(f"{n} {s}" for n, s in shapes.items())
-    if not isinstance(arrays, Sequence) or len(arrays) != len(shapes):
-        found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
-        raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or the arrays ({wanted}); got {found}")
-    start = [
-        given_array(f"init: {name}", array, shape, data, free and name != "V", f"; init is ({wanted})")
-        for (name, shape), array in zip(shapes.items(), arrays, strict=True)
-    ]
-    return [component_major(F) for F in start]
-
-
-def given_array(
-    name: str, array: Any, shape: tuple[int, ...], like: Data | Tensor, free: bool = False, hint: str = ""
-) -> Tensor:
-    """A copy of an array that was handed in: of this shape, finite, and unless `free` nonnegative."""
-    F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
-    F = F.to(like.device, like.dtype)
-    if tuple(F.shape) != shape:
-        turned = "; is it transposed?" if tuple(F.shape) == shape[::-1] else ""
-        raise ValueError(f"{name} has shape {tuple(F.shape)}, but must be {shape}{hint}{turned}")
-    bad = int((~torch.isfinite(F) | (F < 0 if not free else False)).sum())
-    if bad:
-        kinds, wanted = ("NaN", "finite") if free else ("negative, NaN", "finite and >= 0")
-        raise ValueError(f"{name} has {bad} {kinds} or infinite entries; all must be {wanted}")
-    return F.clone()
-
-
-def _to(F: Any, like: Data | Tensor) -> Tensor:
-    """A fitted factor on the device (and, for data, in the dtype) at hand."""
-    F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
-    return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)

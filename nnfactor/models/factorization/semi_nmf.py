@@ -10,14 +10,15 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ..core import Block, Rule, composed, multiplicative
-from ..core.data.as_data import Data, Samples
-from ..core.rules.closed_form import exact
-from ..core.solve.view_init import start
-from ..core.terms.multiview import SemiFit
-from .base import Factorization, Model, factor_names
-from .nmf import unsupervised_rule
-from .reading import Source
+from ...core import Block, Rule, composed, multiplicative
+from ...core.data.as_data import Data, Samples
+from ...core.rules.closed_form import exact
+from ...core.solve.view_init import start
+from ...core.terms.multiview import SemiFit
+from ..shared.base import Factorization, factor_names
+from ..shared.fitting import Model
+from ..shared.inputs import Source
+from ..shared.solvers import unsupervised_rule
 
 
 class SemiNMF(Factorization):

@@ -6,24 +6,21 @@ Blum and Mitchell (1998), "Combining labeled and unlabeled data with co-training
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, ClusterMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..kernels import check_kernel, fix_kernel
-from .checks import nonnegative, whole
-from .labels import class_codes
-from .reading import PickledOnCPU, Source, ran_with
+from ..shared.inputs import PickledOnCPU, Source, ran_with
+from ..shared.labels import class_codes
+from ..shared.parameters import nonnegative, whole
+from ..shared.restore import all_or_nothing
+from ..shared.views import read_views
+from .base import margins
 from .ridge import Ridge, times
-from .semisupervised import margins
-from .undo import all_or_nothing
-from .view_sources import read_views
 
 
 class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
@@ -183,166 +180,6 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         return labels, rounds
 
 
-class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
-    """Pairwise co-regularized multi-view spectral clustering, PCSC (Kumar, Rai and Daume 2011).
-
-    Maximises sum_p tr(U_p'L_p U_p) + lam sum_{p<q} ||U_p'U_q||^2 over orthonormal U_p (n x C), with L_p = D_p^-1/2 K_p
-    D_p^-1/2 the normalised similarities of view p: U_p <- top-C eigenvectors of L_p + lam sum over q != p of U_q U_q',
-    view after view until it settles (it never falls). Then rows to unit length and k-means on the views side by side.
-
-    Parameters
-    ----------
-    n_clusters : int
-        C, at most n_samples.
-    lam : float >= 0
-        Weight of the agreement; L_p has eigenvalues of at most 1, so it has no unit. 0.05, within the 0.01 to 0.1 that
-        the paper tries; 0 treats every view by itself, and can be better: the later eigenvalues of a wide Gaussian are
-        near 0.01, so that agreement soon outweighs them.
-    kernel : "rbf", "poly", "linear", "precomputed" or callable
-        Similarities K_p >= 0, see `kernels.fix_kernel`. "rbf": exp(-||x - y||^2 / (2 sigma^2)), as in the paper.
-        "linear" on rows of unit length is the cosine, for counts of words. "precomputed": the views are the K_p.
-    sigma : "median" or float
-        "median": the median distance within the view, as in the paper; it follows the unit of the data.
-    degree : int
-        Of "poly".
-    max_iter, tol : int, float
-        Rounds end when the objective gains less than tol of itself: 10 to 20 of them with 1e-4; more gain little.
-    n_init : int
-        Starts of k-means; 20, for a single one depends on luck.
-    random_state : int, RandomState or None
-        Of k-means, the only random part.
-    device : "auto", "cpu", "cuda" or "cuda:i"; dtype : "auto", "float32" or "float64"
-        As for `DPCA`; results are float32 if every view is.
-
-    Attributes
-    ----------
-    labels_ : integer array (n_samples,)
-    embeddings_ : list of (n_samples, n_clusters)
-        U_p, orthonormal columns.
-    embedding_ : (n_samples, n_views n_clusters)
-        What k-means saw: rows of each U_p at unit length (or zero), side by side.
-    objective_ : float; history_ : array of the objective at the start and after every round
-    n_iter_ : int; converged_ : bool; n_features_in_ : list of int; fit_info_ : dict
-
-    Notes
-    -----
-    O(n^3) time and O(n^2) memory per view and round: a baseline for a few thousand samples. Like scikit-learn's
-    SpectralClustering it labels the samples of `fit` only.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from nnfactor import PairwiseCoRegularizedSpectral
-    >>> rng = np.random.default_rng(0)
-    >>> truth = np.repeat([0, 1], 20)
-    >>> views = [rng.normal(size=(40, 3)) + 6 * truth[:, None] for _ in range(2)]
-    >>> labels = PairwiseCoRegularizedSpectral(n_clusters=2, random_state=0).fit_predict(views)
-    >>> bool(((labels == labels[0]) == (truth == 0)).all())
-    True
-    """
-
-    def __init__(
-        self,
-        n_clusters: int,
-        *,
-        lam: float = 0.05,
-        kernel: Any = "rbf",
-        sigma: float | str = "median",
-        degree: int = 2,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_init: int = 20,
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.lam = lam
-        self.kernel = kernel
-        self.sigma = sigma
-        self.degree = degree
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Cluster the samples; `X` is a list of views as for `CoTraining`, `y` is ignored.
-
-        Raises
-        ------
-        ValueError
-            Views with different numbers of samples, bad data or similarities (the message names the view), more
-            clusters than samples, bad parameters.
-        """
-        from sklearn.cluster import KMeans  # brings half of scikit-learn along
-
-        self._check_parameters()
-        with all_or_nothing(self):
-            sources = read_views(self, X, reset=True, signed=True)
-            n = sources[0].data.shape[0]
-            if self.n_clusters > n:
-                raise ValueError(f"n_clusters={self.n_clusters} needs as many samples, X has {n}")
-            with torch.no_grad():
-                L = [self._similarities(source, p) for p, source in enumerate(sources)]
-                U, history = self._alternate(L)
-                rows = torch.cat([torch.nn.functional.normalize(u, dim=1) for u in U], dim=1)
-            means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state)
-            self.labels_ = means.fit(rows.cpu().numpy()).labels_
-            self.embeddings_, self.embedding_ = [_given(sources, u) for u in U], _given(sources, rows)
-            self.history_, self.objective_ = np.array(history), history[-1]
-            self.fit_info_ = ran_with(sources[0].data)
-        if not self.converged_:
-            warnings.warn(
-                f"PairwiseCoRegularizedSpectral stopped at max_iter={self.max_iter} before its objective settled to "
-                f"tol={self.tol}; raise max_iter or tol",
-                ConvergenceWarning,
-                stacklevel=2,
-            )
-        return self
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def _similarities(self, source: Source, p: int) -> Tensor:
-        """`D^-1/2 K D^-1/2`; rows without any similarity stay zero."""
-        try:
-            K = fix_kernel(self.kernel, source.X, sigma=self.sigma, degree=self.degree).gram()[0]
-            if float(K.min()) < 0:
-                raise ValueError(f"kernel={self.kernel!r}: {int((K < 0).sum())} similarities are negative; use 'rbf'")
-        except ValueError as error:
-            raise ValueError(f"view {p}: {error}") from error
-        K = K / (float(K.max()) or 1.0)
-        root = K.sum(1).sqrt()
-        root = torch.where(root > 0, 1 / root.clamp(min=torch.finfo(K.dtype).tiny), 0)
-        return root[:, None] * K * root
-
-    def _alternate(self, L: list[Tensor]) -> tuple[list[Tensor], list[float]]:
-        """The U_p, and the objective at the start and after every round."""
-        C, lam = int(self.n_clusters), float(self.lam)
-        U = [_leading(M, C) for M in L]
-        history, self.n_iter_, self.converged_ = [_agreement(L, U, lam)], 0, lam == 0 or len(L) == 1
-        while not self.converged_ and self.n_iter_ < self.max_iter:
-            for p, M in enumerate(L):
-                others = torch.cat(U[:p] + U[p + 1 :], dim=1)
-                U[p] = _leading(M + lam * others @ others.mT, C)
-            history.append(_agreement(L, U, lam))
-            self.n_iter_ += 1
-            self.converged_ = history[-1] - history[-2] <= self.tol * abs(history[-1])
-        return U, history
-
-    def _check_parameters(self) -> None:
-        for name in ("n_clusters", "max_iter", "n_init"):
-            whole(name, getattr(self, name))
-        nonnegative("lam", self.lam)
-        nonnegative("tol", self.tol)
-        check_kernel(self.kernel, self.sigma, self.degree)
-
-
 def _surest(scores: np.ndarray, open_: np.ndarray, n_per_class: int) -> tuple[np.ndarray, np.ndarray]:
     """A lesson: classes (-1: none) and scores, for the surest open samples of every class."""
     best, top = scores.argmax(1), scores.max(1)
@@ -367,15 +204,6 @@ def _distribution(scores: np.ndarray) -> np.ndarray:
     """Rows sum to the number of views before, so the largest is positive."""
     scores = np.maximum(scores, 0)
     return scores / scores.sum(1, keepdims=True)
-
-
-def _leading(M: Tensor, C: int) -> Tensor:
-    return torch.linalg.eigh(M)[1][:, -C:].flip(1)
-
-
-def _agreement(L: list[Tensor], U: list[Tensor], lam: float) -> float:
-    own = sum(float((u * (M @ u)).sum()) for u, M in zip(U, L, strict=True))
-    return own + lam * sum(float((U[p].mT @ U[q]).square().sum()) for p in range(len(U)) for q in range(p))
 
 
 def _given(sources: list[Source], F: Tensor) -> Any:

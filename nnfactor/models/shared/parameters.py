@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from ..core.graph.graph import Links, as_links
+from ...core.graph.graph import Links, as_links
 
 
 def one_of(name: str, value: Any, known: Sequence[Any], also: str = "") -> None:

@@ -15,10 +15,10 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
-from ..core import Links
-from .checks import one_of
-from .reading import Source
-from .semisupervised import Points, SemiSupervised, as_float64, distances, graph_of
+from ...core import Links
+from ..shared.inputs import Source
+from ..shared.parameters import one_of
+from .base import Points, SemiSupervised, as_float64, distances, graph_of
 
 CHUNK = 1 << 22  # distances held at once
 

@@ -7,7 +7,7 @@ perhaps hyper-parameters) of its own. A single fit is the family of one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,20 +19,37 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ..core import Run
-from ..core.solve import init
-from ..core.solve.memory_budget import batch_bytes, fitting, work
-from ..core.solve.run import exact
-from .reading import Source
+from ...core import Rule, Run, Term, step
+from ...core.solve import init
+from ...core.solve.memory_budget import batch_bytes, fitting, work
+from ...core.solve.run import Method, exact
+from .inputs import Source
 
 if TYPE_CHECKING:
-    from .base import Factorization, Model
+    from .base import Factorization
+
+
+@dataclass(frozen=True)
+class Model:
+    """What an estimator is underneath.
+
+    `terms` over named factors, a rule for each in the order of the updates, the `names` in the order in which factors
+    are given and published (samples first), and the `method` that makes sweeps of terms and rules.
+    """
+
+    terms: Sequence[Term]
+    rules: Mapping[str, Rule]
+    names: tuple[str, ...]
+    method: Method = step
+
 
 FREE = ("random_state", "n_init", "init", "n_components", "transform_method", "keep_embeddings")
+
 # Columns times entries of X that may be wasted to save a batch. On one core a batch costs 1 to 3 ms a sweep whatever is
 # in it; padding that wasted up to 3e6 took 0.5 to 0.9 of the time (two of 24 cases: 1.1, 1.2), 30 x 40 to 1000 x 800.
 # A GPU has the same fixed costs and, estimated, a thousand times the throughput.
 PADDING = {"cpu": 3e6, "cuda": 3e9}
+
 Problem = tuple["Factorization", int]  # an estimator and the number of a restart
 
 

@@ -1,0 +1,1 @@
+"""Semi-supervised and multi-view classifiers: one method a file."""

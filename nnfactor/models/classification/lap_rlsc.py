@@ -1,0 +1,67 @@
+"""Laplacian regularised least squares (Belkin, Niyogi and Sindhwani 2006)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from ..shared.inputs import Source
+from .base import Points, graph_of
+from .srlsc import _KernelLeastSquares
+
+
+class LapRLSC(_KernelLeastSquares):
+    """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
+
+    L is the Laplacian of the neighbour graph, all links of weight 1 (the rival of paper 003; its Eq. 2 is 2 f'Lf, here
+    L and CI stand as printed).
+
+    Parameters
+    ----------
+    CA, CI, sigma, normalize, device, dtype
+        As for `SRLSC`. With `normalize` the graph is of the unit-length samples too.
+    graph : "knn" or an adjacency (n_samples, n_samples)
+        Array, tensor, scipy sparse or `Links`; symmetric, >= 0.
+    n_neighbors : int
+        7 as in the paper; n_samples - 1 at most.
+
+    Attributes
+    ----------
+    classes_, transduction_, label_distributions_, scores_, dual_coef_, n_features_in_, feature_names_in_, fit_info_
+        As for `SRLSC`.
+    graph_ : Links
+
+    Examples
+    --------
+    >>> from nnfactor import LapRLSC
+    >>> X = [[1.0, 0.0], [0.9, 0.1], [0.8, 0.1], [0.0, 1.0], [0.1, 0.9]]
+    >>> model = LapRLSC(n_neighbors=1).fit(X, ["a", None, None, "b", None])
+    >>> model.transduction_.tolist(), model.predict([[0.2, 0.7]]).tolist()
+    (['a', 'a', 'a', 'b', 'b'], ['b'])
+    """
+
+    def __init__(
+        self,
+        *,
+        CA: float = 0.005,
+        CI: float = 0.01,
+        sigma: float = 0.5,
+        graph: Any = "knn",
+        n_neighbors: int = 7,
+        normalize: bool = True,
+        device: Any = "auto",
+        dtype: Any = "auto",
+    ) -> None:
+        self.CA = CA
+        self.CI = CI
+        self.sigma = sigma
+        self.graph = graph
+        self.n_neighbors = n_neighbors
+        self.normalize = normalize
+        self.device = device
+        self.dtype = dtype
+
+    def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
+        self.graph_ = graph_of(self.graph, points, self.n_neighbors)
+        return self.graph_.degree(K) * K - self.graph_.product(K)

@@ -1,0 +1,1 @@
+"""Factorizations: one method a file."""

@@ -1,0 +1,1 @@
+"""Linear projections: one method a file."""
