@@ -13,9 +13,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from . import config as configs
-from .errors import BenchmarkError
-from .kinds import Context, kind
+from .harness import config as configs
+from .harness.errors import BenchmarkError
+from .harness.kinds import Context, kind
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -80,7 +80,7 @@ def run_all(options: argparse.Namespace) -> int:
 
 def compare_runs(options: argparse.Namespace) -> int:
     """A table of differences."""
-    from .compare import compare, text
+    from .harness.compare import compare, text
 
     if len(options.folders) != 2:
         raise BenchmarkError("compare needs two folders: python -m benchmarks compare results/a results/b")
@@ -90,7 +90,7 @@ def compare_runs(options: argparse.Namespace) -> int:
 
 def write_findings(options: argparse.Namespace) -> int:
     """FINDINGS.md."""
-    from .findings import write
+    from .report.findings import write
 
     print(write(options.folders[0] if options.folders else _out(options)))
     return 0
@@ -98,7 +98,7 @@ def write_findings(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace, path: Path) -> int:
     """Load, run, write."""
-    from .report import need_extra, write
+    from .report.page import need_extra, write
 
     variants = [v for v in configs.VARIANTS if getattr(options, v)]
     config = configs.load(path, _overrides(options), variants)
@@ -142,7 +142,7 @@ def _out(options: argparse.Namespace) -> Path:
 
 def _prepare(context: Context) -> dict[str, object]:
     """Threads as asked, TF32 off; what the machine is."""
-    from .machine import describe, prepare_torch
+    from .harness.machine import describe, prepare_torch
 
     device, threads = context.device, context.settings.threads
     prepare_torch(threads)

@@ -1,0 +1,225 @@
+"""The data sets of the studies: files of a folder that the user names, and data that need none (`embedded.py`).
+
+A file is described once, in `FILES`: what it should hold is checked when it is read, and said when it is missing.
+Sets that may not be handed on (FERET, CMU PIE, AR, ...) are read from a user's own copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..harness.errors import AbsentData, ConfigError, MissingData
+from ..harness.words import unknown
+from .embedded import EMBEDDED
+from .samples import Dataset, codes
+
+Arrays = Mapping[str, NDArray]
+
+Shape = tuple[int | None, ...]
+
+HELP = "give --data DIR or NNFACTOR_DATA"
+
+
+@dataclass(frozen=True)
+class File:
+    """One `.npz` file.
+
+    Attributes
+    ----------
+    title : str
+    keys : key -> shape
+        What must be there; None in a shape is any length, but the first is that of `y`.
+    holds : str
+        The same in words, with types.
+    read : callable
+        Arrays of the file as a `Dataset` without a name.
+    optional : tuple of str
+        Keys that are read if they are there.
+    own : bool
+        Whether only a user's own copy can be had.
+    """
+
+    title: str
+    keys: dict[str, Shape]
+    holds: str
+    read: Callable[[Arrays], Dataset]
+    optional: tuple[str, ...] = ()
+    own: bool = False
+
+
+def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
+    """A data set by name.
+
+    Parameters
+    ----------
+    data : Path or None
+        The folder of the sets that are not shipped.
+    seed : int
+        Of generated data.
+
+    Raises
+    ------
+    ConfigError
+        An unknown name.
+    AbsentData
+        No folder, or the file is not in it; says which file and what it should hold.
+    MissingData
+        The file is not what it should be.
+    """
+    check_name(name)
+    if name in EMBEDDED:
+        return EMBEDDED[name](seed)
+    if name in DERIVED:
+        source, change = DERIVED[name]
+        return replace(change(load(source, data, seed)), name=name)
+    return replace(_read(name, FILES[name], data), name=name)
+
+
+def check_name(name: str) -> None:
+    """A ConfigError unless there is such a data set."""
+    known = [*EMBEDDED, *FILES, *DERIVED]
+    if name not in known:
+        raise ConfigError(unknown("parameters.problems", name, known, what="data set"))
+
+
+def _read(name: str, file: File, data: Path | None) -> Dataset:
+    own = "your own copy of " if file.own else ""
+    wanted = f"{name}.npz should hold {own}{file.title}: {file.holds}"
+    if data is None:
+        raise AbsentData(f"data not available: no folder named ({HELP}); {wanted}")
+    path = data / f"{name}.npz"
+    if not path.is_file():
+        raise AbsentData(f"data not available: {path} is missing; {wanted}")
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            arrays = {key: content[key] for key in (*file.keys, *file.optional) if key in content}
+    except (OSError, ValueError, EOFError) as error:
+        raise MissingData(f"{path} cannot be read ({error}); {wanted}") from None
+    for key, shape in file.keys.items():
+        if key not in arrays or not _fits(arrays[key].shape, shape):
+            found = arrays[key].shape if key in arrays else "absent"
+            raise MissingData(f"{path}: {key} is {found}, expected shape {_shown(shape)}; {wanted}")
+    return _checked(path, file.read(arrays), wanted)
+
+
+def _checked(path: Path, dataset: Dataset, wanted: str) -> Dataset:
+    lengths = {len(dataset.y), *(view.shape[0] for view in dataset.views)}
+    if len(lengths) > 1:
+        raise MissingData(f"{path}: arrays of {sorted(lengths)} samples; {wanted}")
+    return dataset
+
+
+def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
+    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
+
+
+def _shown(shape: Shape) -> str:
+    return f"({', '.join('any' if s is None else str(s) for s in shape)}{',' if len(shape) == 1 else ''})"
+
+
+def _images(title: str, arrays: Arrays) -> Dataset:
+    """Pixels to [0, 1]: bytes over 255, others over their maximum unless they are there already."""
+    X = arrays["X"].astype(np.float64)
+    top = 255.0 if arrays["X"].dtype == np.uint8 else max(1.0, float(X.max()))
+    return Dataset("", title, (X / top,), codes(arrays["y"]), corrupt=arrays.get("corrupt"))
+
+
+def _table(title: str, arrays: Arrays) -> Dataset:
+    return Dataset("", title, (arrays["X"].astype(np.float64),), codes(arrays["y"]))
+
+
+def _views(title: str, count: int, names: tuple[str, ...], arrays: Arrays) -> Dataset:
+    return Dataset(
+        "", title, tuple(arrays[f"X{i}"].astype(np.float64) for i in range(count)), codes(arrays["y"]), names
+    )
+
+
+def _sparse_views(title: str, count: int, names: tuple[str, ...], arrays: Arrays) -> Dataset:
+    import scipy.sparse as sp
+
+    views = []
+    for i in range(count):
+        parts = [arrays[f"X{i}_{p}"] for p in ("data", "indices", "indptr")]
+        views.append(sp.csr_array((parts[0].astype(np.float64), *parts[1:]), shape=tuple(arrays[f"X{i}_shape"])))
+    return Dataset("", title, tuple(views), codes(arrays["y"]), names)
+
+
+def _image_file(title: str, n: int | None, height: int | None, width: int | None, **more: Any) -> File:
+    n_, h, w = ("n" if n is None else n), height or "h", width or "w"
+    holds = f"X ({n_}, {h}, {w}) uint8 images, upright, and y ({n_},) whole numbers, the persons or classes"
+    return File(title, {"X": (n, height, width), "y": (n,)}, holds, partial(_images, title), **more)
+
+
+def _table_file(title: str, n: int, m: int) -> File:
+    holds = f"X ({n}, {m}) numbers, NaN where missing, and y ({n},) whole numbers, the classes"
+    return File(title, {"X": (n, m), "y": (n,)}, holds, partial(_table, title))
+
+
+def _view_file(title: str, n: int | None, widths: tuple[int | None, ...], names: tuple[str, ...], **more: Any) -> File:
+    keys: dict[str, Shape] = {f"X{i}": (n, m) for i, m in enumerate(widths)} | {"y": (n,)}
+    shown = ", ".join(f"X{i} {_shown((n, m))} {name}" for i, (m, name) in enumerate(zip(widths, names, strict=True)))
+    holds = f"{shown}, nonnegative where the method is, and y {_shown((n,))} whole numbers, the classes"
+    return File(title, keys, holds, partial(_views, title, len(widths), names), **more)
+
+
+def _sparse_view_file(title: str, n: int, names: tuple[str, ...]) -> File:
+    parts: dict[str, Shape] = {"data": (None,), "indices": (None,), "indptr": (n + 1,), "shape": (2,)}
+    keys = {f"X{i}_{part}": shape for i in range(len(names)) for part, shape in parts.items()} | {"y": (n,)}
+    holds = f"per view the CSR parts X0_data, X0_indices, X0_indptr, X0_shape, X1_..., {len(names)} views "
+    holds += f"({', '.join(names)}) of {n} samples, and y ({n},) whole numbers, the classes"
+    return File(title, keys, holds, partial(_sparse_views, title, len(names), names))
+
+
+def _halved(dataset: Dataset) -> Dataset:
+    """Images at half the height and width: means over 2 x 2 pixels."""
+    X = dataset.X
+    n, h, w = X.shape
+    smaller = X.reshape(n, h // 2, 2, w // 2, 2).mean((2, 4))
+    return replace(dataset, views=(smaller,), title=dataset.title.replace(f"{h} x {w}", f"{h // 2} x {w // 2}"))
+
+
+MSRC = ("CM", "HOG", "GIST", "LBP", "CENTRIST")
+
+FILES: dict[str, File] = {
+    "orl_32x32": _image_file("ORL 32 x 32", 400, 32, 32),
+    "orl_64x64": _image_file("ORL 64 x 64", 400, 64, 64),
+    "yale_64x64": _image_file("Yale 64 x 64", 165, 64, 64),
+    "yaleb_ext_32x32": _image_file("Extended Yale B 32 x 32", 2414, 32, 32, optional=("corrupt",)),
+    "coil20_32x32": _image_file("COIL-20 32 x 32", 1440, 32, 32),
+    "cbcl_train_19x19": _image_file("MIT CBCL faces 19 x 19", 6977, 19, 19),
+    "usps_16x16": _image_file("USPS 16 x 16", 9298, 16, 16),
+    "uci_dermatology": _table_file("Dermatology (UCI)", 366, 34),
+    "uci_horse_colic": _table_file("Horse colic (UCI)", 300, 21),
+    "uci_lymph": _table_file("Lymphography (UCI)", 148, 18),
+    "uci_sonar": _table_file("Sonar (UCI)", 208, 60),
+    "uci_soybean_small": _table_file("Soybean, small (UCI)", 47, 35),
+    "uci_vowel": _table_file("Vowel (UCI)", 990, 10),
+    "mfeat_6views": _view_file(
+        "Multiple features (UCI)", 2000, (76, 216, 64, 240, 47, 6), ("fou", "fac", "kar", "pix", "zer", "mor")
+    ),
+    "msrc_v5_5views": _view_file("MSRC-v1, 5 views", 210, (24, 576, 512, 256, 254), MSRC),
+    "reuters1200_5views": _sparse_view_file(
+        "Reuters multilingual, 1200 documents", 1200, ("EN", "FR", "GR", "SP", "IT")
+    ),
+    "feret": _image_file("FERET", None, None, None, own=True),
+    "cmu_pie": _image_file("CMU PIE", None, None, None, own=True),
+    "ar": _image_file("AR", None, None, None, own=True),
+    "its": _image_file("ITS (humans and roads)", None, None, None, own=True),
+    "nus_wide_object": _view_file("NUS-WIDE-Object", None, (None,) * 2, ("first", "second"), own=True),
+    "corel5k": _view_file("Corel5K", None, (None,) * 2, ("first", "second"), own=True),
+}
+
+# name -> (the set it is made of, how)
+DERIVED: dict[str, tuple[str, Callable[[Dataset], Dataset]]] = {
+    "orl_16x16": ("orl_32x32", _halved),
+    "yale_32x32": ("yale_64x64", _halved),
+    "yale_16x16": ("yale_32x32", _halved),
+    "yaleb_ext_16x16": ("yaleb_ext_32x32", _halved),
+}

@@ -1,0 +1,100 @@
+"""How much faster seeds and parameter points of one split are as one batch than one after the other.
+
+What the studies do in every job: fits of one model to the same data that differ in seed or weights. A batch and a loop
+take turns, round after round, the first one discarded; the numbers are ratios within a round.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from ..data.datasets import check_name, load
+from ..data.splits import hidden, per_class
+from ..harness.errors import AbsentData, MissingData
+from ..harness.kinds import Context
+from ..harness.results import Report, Row
+from ..harness.study import Outcome
+from ..harness.words import check_names
+from ..report.study_report import finish
+
+# method -> the parameter points of a batch; every point has all the starts
+POINTS: dict[str, tuple[dict[str, float], ...]] = {
+    "NMF": ({},),
+    "LNMF": ({},),
+    "GNMF": ({},),
+    "GraphNMF": tuple({"lam": 10.0**e} for e in range(-2, 2)),
+    "NDTF": tuple({"alpha": 10.0**e} for e in range(4)),
+    "N2S2L": tuple({"beta": 10.0**e} for e in range(-2, 2)),
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `[parameters]` may say.
+
+    Attributes
+    ----------
+    problems : names
+    methods : names in `POINTS`
+    starts : random starts of every parameter point
+    components : ranks, each a setting
+    iterations : of every fit
+    rounds : how often a batch and a loop are timed
+    labelled : labelled samples per class, where a method uses labels
+    """
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = tuple(POINTS)
+    starts: int = 5
+    components: tuple[int, ...] = (10, 40)
+    iterations: int = 50
+    rounds: int = 5
+    labelled: int = 3
+
+    def __post_init__(self) -> None:
+        for name in self.problems:
+            check_name(name)
+        check_names("method", self.methods, POINTS)
+        if min(self.starts, self.iterations, self.rounds, self.labelled) < 1:
+            raise ValueError("starts, iterations, rounds and labelled must be at least 1")
+
+
+def run(parameters: Parameters, context: Context) -> Report:
+    """Time, then the report."""
+    rows: list[Row] = []
+    skipped: dict[str, str] = {}
+    for name in parameters.problems:
+        try:
+            rows += _timed(parameters, name, context)
+        except AbsentData as error:
+            skipped[name] = str(error)
+    if not rows:
+        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    return finish(Outcome(tuple(rows), skipped), context, metrics=("speedup",))
+
+
+def _timed(p: Parameters, name: str, context: Context) -> Iterator[Row]:
+    from ..methods.pipelines import Setup, batch_speedup, build
+
+    data = load(name, context.data, context.settings.seed)
+    y = hidden(data.y, per_class(data.y, p.labelled, context.settings.seed))
+    X = data.flat.astype(context.settings.dtype)
+    for k, method in product(p.components, p.methods):
+        setup = Setup(k, max_iter=p.iterations, dtype=context.settings.dtype, device=context.settings.device)
+        starts = [replace(setup, seed=s) for s in range(p.starts)]
+        made = lambda method=method, starts=starts: [build(method, s, **q) for s in starts for q in POINTS[method]]
+        labels: Any = y if method in ("NDTF", "N2S2L") else None
+        for turn, ratio in enumerate(batch_speedup(made, X, labels, p.rounds)):
+            yield {
+                "kind": "score",
+                "problem": name,
+                "setting": f"k={k}",
+                "split": turn,
+                "method": method,
+                "point": {},
+                "fits": len(made()),
+                "speedup": ratio,
+            }

@@ -1,0 +1,265 @@
+"""Kernel NMF against NMF, LNMF, polynomial NMF and kernel PCA (paper 004, Tables 1 and 2, Figs. 1 and 3).
+
+The first half of each person's images trains, the rest tests; k = N m / (N + m); 1-NN on coefficients; kernel
+parameters by cross-validation on the training half. Random starts: `runs` of them are averaged. The images are said to
+be 16 x 16, 32 x 32 and 64 x 64; smaller ones are means over pixels here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.datasets import check_name
+from ..data.splits import first_per_class, rest
+from ..harness.kinds import Context
+from ..harness.results import Figure, Panel, Report, Row, Section
+from ..harness.study import Job, Point, carry_out
+from ..harness.words import check_names
+from ..report.scores import Scores
+from ..report.study_report import chosen_line, finish
+
+if TYPE_CHECKING:
+    from ..methods.pipelines import Setup
+
+LABELS = {
+    "1-NN": "pixels",
+    "NMF": "NMF by multiplicative rules, as the paper",
+    "NMF-HALS": "NMF by HALS, which comes much closer to a minimum",
+    "LNMF": "local NMF",
+    "PNMF": "polynomial NMF, bases in the data space (Buciu et al. 2008)",
+    "GNMF": "Gaussian kernel NMF",
+    "pKNMF": "polynomial kernel NMF",
+    "gKPCA": "Gaussian kernel PCA",
+    "pKPCA": "polynomial kernel PCA",
+}
+
+GAUSSIAN, POLYNOMIAL = ("GNMF", "gKPCA"), ("PNMF", "pKNMF", "pKPCA")
+
+STARTED = ("NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF")
+
+FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
+
+METRICS = ("accuracy", "residual", "condition")
+
+# other features of the same fitted model, as methods of their own: NMF-nnls, GNMF-paper, ...
+VARIANTS = {
+    "nnls": (("NMF", "NMF-HALS", "LNMF", "PNMF"), {"transform_method": "nnls"}),
+    "paper": (("GNMF", "pKNMF"), {"features": "paper"}),
+    "span": (("NMF", "NMF-HALS", "LNMF"), {}),
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `[parameters]` may say.
+
+    Attributes
+    ----------
+    problems, methods : names
+    variants : "nnls" for NMF, LNMF and PNMF with nonnegative coefficients, "paper" for kernel NMF with its formula,
+        "span" for NMF and LNMF in an orthonormal basis of what their bases span
+    runs : random starts
+    iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
+    degrees : of the polynomial kernels
+    sigmas : of the Gaussian kernels, in median distances of the training samples
+    folds : of the cross-validation
+    components : numbers of components beside k = N m / (N + m), each a setting (Fig. 1)
+    curves : problems for which they are tried
+    salt_and_pepper : shares of pixels of test images that become 0 or 1 (Fig. 3), each a setting
+    gaussian : standard deviations of noise added to test images, pixels in [0, 1]
+    metric : of the nearest neighbour
+    """
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = tuple(LABELS)
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    runs: int = 10
+    iterations: int = 500
+    degrees: tuple[int, ...] = (2, 3, 4)
+    sigmas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    folds: int = 3
+    components: tuple[int, ...] = ()
+    curves: tuple[str, ...] = ()
+    salt_and_pepper: tuple[float, ...] = ()
+    gaussian: tuple[float, ...] = ()
+    metric: str = "euclidean"
+
+    def __post_init__(self) -> None:
+        for name in (*self.problems, *self.curves):
+            check_name(name)
+        check_names("method", self.methods, LABELS)
+        check_names("variant", self.variants, VARIANTS)
+        if min(self.runs, self.iterations, self.folds) < 1:
+            raise ValueError("runs, iterations and folds must be at least 1")
+
+
+def run(parameters: Parameters, context: Context) -> Report:
+    """Everything that is not there yet, then the report."""
+    outcome = carry_out(__name__, parameters, context)
+    return finish(outcome, context, metrics=METRICS, sections=_curves(outcome.rows))
+
+
+def plan(p: Parameters) -> Iterator[Job]:
+    """A job per problem, number of components and method."""
+    for problem in p.problems:
+        sizes = ("", *(f"k={k}" for k in p.components)) if problem in p.curves else ("",)
+        for setting, method in product(sizes, p.methods):
+            if setting == "" or method != "1-NN":
+                yield Job(problem, method, 0, _points(p, method), setting)
+
+
+def solve(job: Job) -> Iterator[Row]:
+    """Accuracy at every point and start, clean and with noise; cross-validation with the first start."""
+    from ..methods.pipelines import cross_validated, percent_right
+
+    p, data = job.parameters, job.dataset()
+    train = first_per_class(data.y)
+    test = rest(len(data.y), train)
+    X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
+    noisy = [("", T), *_noisy(p, T, job.seed_for("noise"))]
+    names = _variants(p, job.method)
+    cv: dict[str, Sequence[float | None]] = dict.fromkeys(names, [None] * len(job.points))
+    if len(job.points) > 1:
+        fit = lambda Z, z: [_as(model, v) for model in _fitted(job, Z, z, runs=1)[0] for v in names]
+        held = cross_validated(fit, _setup(job, X), X, y, p.folds, job.seed_for("folds"))
+        cv = {v: held[i :: len(names)] for i, v in enumerate(names)}
+    for start, models in enumerate(_fitted(job, X, y, p.runs if job.method in STARTED else 1)):
+        for (i, point), v in product(enumerate(job.points), names):
+            predict = _classifier(_as(models[i], v), _setup(job, X), X, y)
+            row = {"point": point, "run": start, "cv": cv[v][i], "method": f"{job.method}-{v}" if v else job.method}
+            shape = {} if v else _shape(models[i], X)
+            for level, Z in noisy:
+                setting = "/".join(part for part in (job.setting, level) if part)
+                yield {**row, **shape, "setting": setting, "accuracy": percent_right(y_test, predict(Z))}
+
+
+def _shape(model: Any, X: np.ndarray) -> dict[str, float]:
+    """What a factorization of the data leaves of them, in percent, and the condition number of its unit bases."""
+    if not hasattr(model, "components_") or not hasattr(model, "reconstruction_err_"):
+        return {}
+    residual = 100 * float(model.reconstruction_err_ / np.linalg.norm(X))
+    return {"residual": residual, "condition": float(np.linalg.cond(_unit_bases(model)))}
+
+
+def _unit_bases(model: Any) -> np.ndarray:
+    W = np.asarray(model.components_, dtype=np.float64).T
+    return W / np.maximum(np.linalg.norm(W, axis=0), 1e-30)
+
+
+@dataclass
+class _Span:
+    """Coordinates in an orthonormal basis of what the bases span: the same space, distances as they are there."""
+
+    model: Any
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Of samples."""
+        return X @ np.linalg.qr(_unit_bases(self.model))[0]
+
+
+def _variants(p: Parameters, method: str) -> list[str]:
+    """The method as it is (""), and the names of its variants."""
+    return ["", *(v for v in p.variants if method in VARIANTS[v][0])]
+
+
+def _as(model: Any, variant: str) -> Any:
+    """The fitted model with other features."""
+    if variant == "span":
+        return _Span(model)
+    return copy(model).set_params(**VARIANTS[variant][1]) if variant else model
+
+
+def _points(p: Parameters, method: str) -> tuple[Point, ...]:
+    if method in GAUSSIAN:
+        return tuple({"sigma": s} for s in p.sigmas)
+    return tuple({"degree": d} for d in p.degrees) if method in POLYNOMIAL else ({},)
+
+
+def _setup(job: Job, X: np.ndarray) -> Setup:
+    """`k = N m / (N + m)` of these samples (a fold has fewer), or as many as the setting says."""
+    from ..methods.pipelines import Setup
+
+    n, m = X.shape
+    k = int(job.setting.partition("=")[2]) if job.setting else round(n * m / (n + m))
+    p = job.parameters
+    iterations = max(1, p.iterations // 5) if job.method == "NMF-HALS" else p.iterations
+    options = {"metric": p.metric, "dtype": job.run.dtype, "device": job.run.device}
+    return Setup(min(k, n - 1), max_iter=iterations, **options)
+
+
+def _fitted(job: Job, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
+    """Per start, a model for every point; all of them one batch."""
+    from ..methods.pipelines import fit_all
+
+    setup = _setup(job, X)
+    starts = [replace(setup, seed=job.seed_for("start", r)) for r in range(runs)]
+    X = X.astype(setup.dtype)
+    median = _median_distance(X) if job.method in GAUSSIAN else 1.0
+    made = fit_all([_estimator(job.method, s, median, point) for s in starts for point in job.points], X, y)
+    count = len(job.points)
+    return [made[i : i + count] for i in range(0, len(made), count)]
+
+
+def _estimator(method: str, setup: Setup, median: float, point: Point) -> Any:
+    from sklearn.decomposition import KernelPCA
+
+    from ..methods.pipelines import build
+
+    point = {"sigma": point["sigma"] * median} if "sigma" in point else point
+    if method == "gKPCA":
+        return KernelPCA(setup.n_components, kernel="rbf", gamma=0.5 / point["sigma"] ** 2)
+    if method == "pKPCA":
+        return KernelPCA(setup.n_components, kernel="poly", degree=point["degree"], gamma=1, coef0=0)
+    return build(method.removesuffix("-HALS"), setup, **point, **FIXED.get(method, {}))
+
+
+def _classifier(model: Any, setup: Setup, X: np.ndarray, y: np.ndarray) -> Any:
+    """1-NN in the model's features."""
+    from ..methods.pipelines import features, nearest_neighbour
+
+    F = features(model, X.astype(setup.dtype))
+    return lambda T: nearest_neighbour(F, y, features(model, T.astype(setup.dtype)), setup.metric)
+
+
+def _median_distance(X: np.ndarray) -> float:
+    from scipy.spatial.distance import pdist
+
+    return float(np.median(pdist(X.astype(np.float64))))
+
+
+def _noisy(p: Parameters, T: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+    """Test images with noise, pixels kept in [0, 1]; the same for every method."""
+    for share in p.salt_and_pepper:
+        rng = np.random.default_rng([seed, 1])
+        hit, white = rng.random(T.shape) < share, rng.random(T.shape) < 0.5
+        yield f"salt={share:g}", np.where(hit, white.astype(T.dtype), T)
+    for deviation in p.gaussian:
+        rng = np.random.default_rng([seed, 2])
+        yield f"gauss={deviation:g}", np.clip(T + deviation * rng.standard_normal(T.shape), 0, 1)
+
+
+def _curves(rows: Sequence[Row]) -> list[Section]:
+    """Accuracy against the number of components, or the noise."""
+    scores, found = Scores(rows), []
+    titles = {"k": "components", "salt": "share of pixels hit", "gauss": "standard deviation of the noise"}
+    for problem in dict.fromkeys(r["problem"] for r in scores.rows):
+        panels = [panel for name, title in titles.items() if (panel := _panel(scores, problem, name, title))]
+        if panels:
+            found.append(Figure(f"{problem}: accuracy (%) at the chosen parameters", panels))
+    return [Section("Curves", parts=found)] if found else []
+
+
+def _panel(scores: Scores, problem: str, name: str, title: str) -> Panel | None:
+    settings = {s: float(s.rpartition("=")[2]) for s in scores.matching([f"{problem}/{name}=*"])}
+    if not settings:
+        return None
+    clean = {problem: 0.0} if name != "k" else {}
+    x = clean | settings
+    lines = [line for m in scores.methods if (line := chosen_line(scores, m, x)).x]
+    return Panel(title, "accuracy (%)", lines, log_x=False, log_y=False)

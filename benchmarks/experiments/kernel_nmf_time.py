@@ -1,0 +1,126 @@
+"""Running time against image size: NMF, LNMF, polynomial and Gaussian kernel NMF (paper 004, Fig. 2).
+
+All methods factor the same images with the same number of components, in turn: round after round, the first discarded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from ..data.datasets import check_name, load
+from ..data.samples import Dataset
+from ..data.splits import first_per_class
+from ..harness.errors import AbsentData, ConfigError, MissingData
+from ..harness.kinds import Context
+from ..harness.results import Figure, Line, Panel, Report, Row, Section
+from ..harness.study import Outcome
+from ..harness.words import check_names
+from ..report.scores import Scores
+from ..report.study_report import finish
+
+METHODS = ("NMF", "LNMF", "PNMF", "GNMF")
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `[parameters]` may say.
+
+    Attributes
+    ----------
+    problems : names; images of at least the largest size
+    sizes : heights of square images, made by averaging pixels; divisors of the problem's
+    methods : names
+    rounds : how often each is timed
+    iterations : of every factorization
+    n_components : int
+    degree : of PNMF
+    """
+
+    problems: tuple[str, ...]
+    sizes: tuple[int, ...] = (16, 32, 64)
+    methods: tuple[str, ...] = METHODS
+    rounds: int = 5
+    iterations: int = 100
+    n_components: int = 50
+    degree: int = 2
+
+    def __post_init__(self) -> None:
+        for name in self.problems:
+            check_name(name)
+        check_names("method", self.methods, METHODS)
+        if min(self.rounds, self.iterations, self.n_components) < 1:
+            raise ValueError("rounds, iterations and n_components must be at least 1")
+
+
+def run(parameters: Parameters, context: Context) -> Report:
+    """Time, then the report."""
+    rows: list[Row] = []
+    skipped: dict[str, str] = {}
+    for name in parameters.problems:
+        try:
+            data = load(name, context.data, context.settings.seed)
+        except AbsentData as error:
+            skipped[name] = str(error)
+        else:
+            rows += _timed(parameters, data, context)
+    if not rows:
+        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    sections = [Section("Curves", parts=_figures(parameters, Scores(rows, "seconds")))]
+    return finish(Outcome(tuple(rows), skipped), context, metrics=("seconds", "growth"), sections=sections)
+
+
+def shrunk(images: np.ndarray, size: int) -> np.ndarray:
+    """Square images at a smaller size, means over pixels."""
+    n, h, w = images.shape
+    if h % size or w % size:
+        raise ConfigError(f"parameters.sizes: {size} does not divide images of {h} x {w}")
+    return images.reshape(n, size, h // size, size, w // size).mean((2, 4))
+
+
+def _timed(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
+    """Rows of every round: seconds of a fit at each size, and how much longer the largest takes than the smallest."""
+    from ..timing.clock import Clock
+
+    X = {s: shrunk(data.X[first_per_class(data.y)], s).reshape(-1, s * s) for s in p.sizes}
+    clock, fits = Clock.on(context.device, context.settings.threads), list(product(p.methods, p.sizes))
+    tick = context.progress(len(fits) * (p.rounds + 1), "kernel_nmf_time")
+    seconds: dict[Any, float] = {}
+    for turn in range(p.rounds + 1):
+        for method, size in fits if turn % 2 else reversed(fits):
+            work = partial(_fit, p, method, X[size], context)
+            seconds[method, size], _ = clock.time(work)
+            tick(1)
+        if turn:
+            yield from _rows(p, data.name, turn - 1, seconds)
+
+
+def _rows(p: Parameters, problem: str, turn: int, seconds: dict[Any, float]) -> Iterator[Row]:
+    base = {"kind": "score", "problem": problem, "split": turn, "point": {}}
+    for method, size in product(p.methods, p.sizes):
+        yield {**base, "method": method, "setting": f"{size}x{size}", "seconds": seconds[method, size]}
+    for method in p.methods:
+        growth = seconds[method, max(p.sizes)] / seconds[method, min(p.sizes)]
+        yield {**base, "method": method, "setting": f"{max(p.sizes)}:{min(p.sizes)}", "growth": growth}
+
+
+def _fit(p: Parameters, method: str, X: np.ndarray, context: Context) -> Any:
+    from ..methods.pipelines import Setup, build
+
+    setup = Setup(p.n_components, max_iter=p.iterations, device=context.settings.device, dtype=context.settings.dtype)
+    point = {"solver": "multiplicative"} if method == "NMF" else {"degree": p.degree} if method == "PNMF" else {}
+    return build(method, replace(setup, seed=0), **point).fit(X.astype(setup.dtype))
+
+
+def _figures(p: Parameters, scores: Scores) -> list[Figure]:
+    panels = []
+    for problem in dict.fromkeys(r["problem"] for r in scores.rows):
+        seconds = lambda m, problem=problem: [scores.value("chosen", m, f"{problem}/{s}x{s}") for s in p.sizes]
+        lines = [Line(m, [s * s for s in p.sizes], seconds(m)) for m in p.methods]
+        panels.append(Panel(f"pixels ({problem})", f"seconds, {p.iterations} iterations", lines))
+    return [Figure("Running time against image size, means over the rounds", panels)]

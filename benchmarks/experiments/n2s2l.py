@@ -1,0 +1,243 @@
+"""Nonnegative semi-supervised learning against subspace and transductive methods (paper 000, Table 1 and Fig. 4).
+
+Two images of each person, drawn at random, are labelled; the others are not, and are the ones that are classified.
+Semi-supervised methods learn from all of them, the others from the labelled ones. k = N m / (N + m) for N labelled
+images, q = classes; 1-NN among the labelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.datasets import check_name
+from ..data.occluders import occluded
+from ..data.splits import folds, hidden, per_class
+from ..harness.kinds import Context
+from ..harness.results import Report, Row
+from ..harness.study import Job, Point, carry_out
+from ..harness.words import check_names
+from ..methods.faces import (
+    DISTANCES,
+    VARIANTS,
+    Fit,
+    Fitted,
+    Measure,
+    TestSet,
+    batch,
+    influence,
+    influences,
+    measured,
+    nested,
+    patch_section,
+    rank,
+    variants_of,
+)
+from ..report.study_report import finish
+
+if TYPE_CHECKING:
+    from ..methods.pipelines import Setup
+
+# name -> (estimator, options): multiplicative rules as the paper, and solvers that come much closer to a minimum
+FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "NMF": ("NMF", {"solver": "multiplicative"}),
+    "NMF-HALS": ("NMF", {"solver": "auto"}),
+    "LNMF": ("LNMF", {}),
+    "N2S2L": ("N2S2L", {"solver": "auto"}),
+    "N2S2L-mu": ("N2S2L", {"solver": "multiplicative"}),
+}
+
+SUPERVISED = ("1-NN", "PCA", "LDA", "MFA")
+
+TRANSDUCTIVE = ("HGF", "HGF-CMN", "CONS")
+
+METHODS = (*SUPERVISED, "sMFA", *FACTORIZATIONS, *TRANSDUCTIVE)
+
+VARIED = ("alpha", "beta", "neighbors", "energy")
+
+WHOLE_CLASS = 2**31 - 1  # n_c - 1 neighbours within the class
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `[parameters]` may say.
+
+    Attributes
+    ----------
+    problems, methods : names
+    variants : "all" for all coefficients of N2S2L as features, "nnls" for nonnegative ones, "all-nnls" for both
+    metrics : of the nearest neighbour; all but the Euclidean are settings of their own
+    splits : random choices of the labelled images
+    labelled : labelled images per class
+    iterations : of the factorizations, all of them
+    multiplicative_iterations : of those by multiplicative rules, which are cheaper and slower
+    alphas, betas : weights of N2S2L's graphs; sMFA has betas too
+    neighbors : p of the neighbour graph of N2S2L and sMFA
+    energies : shares of the variance that PCA leaves for HGF, HGF-CMN and CONS
+    spread : alphas of CONS
+    graph_neighbors : of the graph of HGF, HGF-CMN and CONS
+    folds : of the cross-validation; no more than there are labelled images per class
+    patches : sides of the patches on unlabelled images, in pixels of 64 x 64 images, each a setting; 0 is clean
+    """
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = METHODS
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    metrics: tuple[str, ...] = DISTANCES
+    splits: int = 5
+    labelled: int = 2
+    iterations: int = 30
+    multiplicative_iterations: int = 300
+    alphas: tuple[float, ...] = (10.0,)
+    betas: tuple[float, ...] = (1e-6, 1e-2, 1.0, 100.0)
+    neighbors: tuple[int, ...] = (3,)
+    energies: tuple[float, ...] = (0.9, 0.95, 0.99)
+    spread: tuple[float, ...] = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
+    graph_neighbors: int = 7
+    folds: int = 2
+    patches: tuple[int, ...] = (0,)
+
+    def __post_init__(self) -> None:
+        for name in self.problems:
+            check_name(name)
+        check_names("method", self.methods, METHODS)
+        check_names("variant", self.variants, tuple(VARIANTS))
+        check_names("metric", self.metrics, DISTANCES)
+        if min(self.splits, self.labelled, self.iterations, self.multiplicative_iterations, self.folds) < 1:
+            raise ValueError("splits, labelled, iterations, multiplicative_iterations and folds must be at least 1")
+
+
+def run(parameters: Parameters, context: Context) -> Report:
+    """Everything that is not there yet, then the report."""
+    outcome = carry_out(__name__, parameters, context)
+    clean = [r for r in outcome.rows if "patch" not in str(r["setting"])]
+    sections = [*patch_section(outcome.rows), *influence(clean, VARIED)]
+    return finish(outcome, context, sections=sections, values=influences(clean, VARIED))
+
+
+def plan(p: Parameters) -> Iterator[Job]:
+    """A job per problem, split and method."""
+    for problem, split, method in product(p.problems, range(p.splits), p.methods):
+        yield Job(problem, method, split, _points(p, method))
+
+
+def solve(job: Job) -> Iterator[Row]:
+    """Accuracy on the unlabelled images at every point and patch."""
+    p, data = job.parameters, job.dataset().sound()
+    labels = hidden(data.y, per_class(data.y, p.labelled, job.seed))
+    known = labels >= 0
+    for patch in p.patches:
+        Z = data.X.copy()
+        Z[~known] = occluded(Z[~known], patch, "any", job.seed_for("patch"))
+        Z = Z.reshape(len(Z), -1)
+        columns = {"setting": f"patch={patch}"} if patch else {}
+        if job.method in TRANSDUCTIVE:
+            yield from _transduced(job, Z, labels, data.y, columns)
+            continue
+        inductive = job.method in SUPERVISED or FACTORIZATIONS.get(job.method, ("",))[0] in ("NMF", "LNMF")
+        X, y = (Z[known], labels[known]) if inductive else (Z, labels)
+        measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"))
+        yield from measured(job, _fit(job), measure, X, y, [TestSet(Z[~known], data.y[~known], columns)])
+
+
+def _points(p: Parameters, method: str) -> tuple[Point, ...]:
+    if method in ("N2S2L", "N2S2L-mu"):
+        every = product(p.alphas, p.betas, p.neighbors)
+        return tuple({"alpha": a, "beta": b, "neighbors": k} for a, b, k in every)
+    if method == "sMFA":
+        return tuple({"beta": b, "neighbors": k} for b, k in product(p.betas, p.neighbors))
+    if method == "CONS":
+        return tuple({"energy": e, "alpha": a} for e, a in product(p.energies, p.spread))
+    return tuple({"energy": e} for e in p.energies) if method in TRANSDUCTIVE else ({},)
+
+
+def _fit(job: Job) -> Fit:
+    from nnfactor import MFA
+
+    from ..methods.pipelines import PCA, Raw, UnitLDA
+
+    if job.method in FACTORIZATIONS:
+        name, options = FACTORIZATIONS[job.method]
+        graph = {"graph": _whole_class()} if name == "N2S2L" else {}
+        return batch(name, partial(_setup, job), job.points, first=name == "N2S2L", **options, **graph)
+    if job.method == "sMFA":
+        return partial(_smfa, job)
+    projections: dict[str, Any] = {
+        "1-NN": Raw,
+        "PCA": partial(PCA, svd_solver="full"),
+        "LDA": UnitLDA,
+        "MFA": partial(MFA, 10**6, n_neighbors=WHOLE_CLASS),
+    }
+    return nested(projections[job.method], job.points)
+
+
+def _whole_class() -> Any:
+    """The paper's graphs: n_c - 1 neighbours within the class."""
+    from nnfactor import MarginalFisher
+
+    return MarginalFisher(n_neighbors=WHOLE_CLASS)
+
+
+def _smfa(job: Job, X: np.ndarray, y: np.ndarray) -> list[Fitted]:
+    """As many directions as MFA has: labelled images less classes."""
+    from nnfactor import SMFA
+
+    d = max(1, job.parameters.labelled * len(np.unique(y[y >= 0])) - len(np.unique(y[y >= 0])))
+    make = partial(SMFA, d, n_neighbors=WHOLE_CLASS)
+    return [Fitted(make(**point).fit(X.astype(np.float64), y)) for point in job.points]
+
+
+def _setup(job: Job, X: np.ndarray) -> Setup:
+    """`k = N m / (N + m)` for N labelled images, also where a fold hides some: q classes would not fit otherwise."""
+    from ..methods.pipelines import Setup
+
+    p = job.parameters
+    iterations = p.iterations if FACTORIZATIONS[job.method][1].get("solver") == "auto" else p.multiplicative_iterations
+    k = rank(p.labelled * job.dataset().sound().n_classes, int(np.prod(X.shape[1:])))
+    return Setup(k, max_iter=iterations, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
+
+
+def _transduced(
+    job: Job, X: np.ndarray, labels: np.ndarray, truth: np.ndarray, columns: dict[str, Any]
+) -> Iterator[dict[str, Any]]:
+    """HGF, HGF-CMN and CONS: labels of the unlabelled images themselves."""
+    parts = list(folds(labels, job.parameters.folds, job.seed_for("folds")))
+    spaces: dict[float, np.ndarray] = {}
+    for point in job.points:
+        energy = point["energy"]
+        Z = spaces.setdefault(energy, _principal(X, energy))
+        held = [_right(job, point, Z, _without(labels, check), truth, check) for _, check in parts]
+        accuracy = _right(job, point, Z, labels, truth, np.flatnonzero(labels < 0))
+        yield {**columns, "point": point, "accuracy": accuracy, "cv": fmean(held)}
+
+
+def _principal(X: np.ndarray, energy: float) -> np.ndarray:
+    from ..methods.pipelines import PCA
+
+    return PCA(energy, svd_solver="full").fit_transform(X)
+
+
+def _without(labels: np.ndarray, check: np.ndarray) -> np.ndarray:
+    found = labels.copy()
+    found[check] = -1
+    return found
+
+
+def _right(job: Job, point: Point, Z: np.ndarray, labels: np.ndarray, truth: np.ndarray, at: np.ndarray) -> float:
+    """Accuracy in percent of those `at`; a sample that no label reaches is wrong."""
+    from nnfactor import HarmonicFunction, LocalGlobalConsistency
+
+    from ..methods.pipelines import percent_right
+
+    p = {"n_neighbors": min(job.parameters.graph_neighbors, len(Z) - 1)}
+    if job.method == "CONS":
+        model: Any = LocalGlobalConsistency(alpha=point["alpha"], **p)
+    else:
+        model = HarmonicFunction(class_mass=job.method == "HGF-CMN", **p)
+    return percent_right(truth[at], np.asarray(model.fit(Z, labels).transduction_)[at])

@@ -1,0 +1,126 @@
+"""What an iteration costs against the products that it cannot do without, and how much memory a run takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from nnfactor.core import Fit, as_data, multiplicative, step
+from nnfactor.core.data.dense import Dense
+from nnfactor.core.factors import component_major, khatri_rao
+
+from ...timing.clock import Clock, Lane, Spread, paired, per_iteration, race
+from ...timing.memory import peak_growth
+from .methods import Factors, Method, build, on_device
+from .problems import SPARSE, Spec, starts
+
+TURNS = 9
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Ratios of one problem; `note` says of what to what, seconds are the denominators."""
+
+    title: str
+    ratios: dict[str, Spread]
+    seconds: float
+    memory: float | None = None  # peak over data and factors
+
+
+def data_products(X: Any, start: Factors, device: Any) -> Callable[[], Any]:
+    """The two products of an iteration with the data (array or CSR), at the start, nothing else."""
+    data = as_data(on_device(X, device))
+    Fs = [component_major(torch.as_tensor(F).to(device)) for F in start]
+    cut = data.cut if isinstance(data, Dense) else 1
+    left, right = (component_major(khatri_rao(group)) for group in (Fs[:cut], Fs[cut:]))
+
+    def work() -> None:
+        data.times(right)
+        data.times_transposed(left)
+
+    return work
+
+
+def time_products(X: Any, start: Factors, device: Any, clock: Clock) -> Spread:
+    """Seconds of `data_products`."""
+    work = data_products(X, start, device)
+    work()
+    return Spread.of([clock.time(work)[0] for _ in range(TURNS)])
+
+
+def multiplicative_sweep(X: np.ndarray, spec: Spec, start: Factors, device: Any, clock: Clock) -> Costs:
+    """A multiplicative sweep over its two products with the data, turn by turn."""
+    modes = ("V", *(f"U{b}" for b in range(1, X.ndim)))
+    factors = {n: component_major(torch.as_tensor(F).to(device)) for n, F in zip(modes, start, strict=True)}
+    sweep = step([Fit(as_data(on_device(X, device)), modes)], dict.fromkeys([*modes[1:], "V"], multiplicative))
+    products = data_products(X, start, device)
+    lanes = [
+        Lane("sweep", torch.no_grad()(sweep), {"factors": factors}, 3 * TURNS),
+        Lane("products", _unchanged(products), {}, 3 * TURNS),
+    ]
+    race(lanes, range(0, 3 * TURNS + 1, 3), clock)
+    ratio = paired(lanes[0].stretches, lanes[1].stretches)
+    return Costs(spec.title, {"multiplicative": ratio}, per_iteration(lanes[1].stretches).median)
+
+
+def sparse_iterations(name: str, device: Any, clock: Clock, seed: int) -> Costs:
+    """Iterations of the multiplicative and the default solver over sparse products and Grams; memory of a run."""
+    spec = SPARSE[name]
+    X = spec.make(None, seed).astype(np.float32)
+    start = starts(X.shape, spec.n_components, X.mean(), 1, seed)[0]
+    methods = {n: build(n, X, spec, clock, device) for n in ("ours_mu", "ours")}
+    products, grams = data_products(X, start, device), _grams(start, device)
+    rows: dict[str, list[float]] = {n: [] for n in methods}
+    least = []
+    for turn in range(TURNS):
+        least.append(_of_five(products, grams, clock))
+        for n, m in methods.items():
+            rows[n].append(_slope(m, start) / least[-1])
+        if turn == 0:
+            rows, least = {n: [] for n in methods}, []  # first calls
+    bytes_data = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
+    growth = peak_growth(lambda: methods["ours"].fit(start, 3), device)
+    whole = bytes_data + sum(F.nbytes for F in start)
+    memory = None if growth is None else (growth + bytes_data) / whole
+    return Costs(spec.title, {n: Spread.of(r) for n, r in rows.items()}, float(np.median(least)), memory)
+
+
+def memory(methods: Sequence[Method], start: Factors, device: Any) -> dict[str, int | None]:
+    """Bytes that three iterations need on top of the data and the start."""
+    return {m.name: peak_growth(partial(m.fit, start, 3), device) for m in methods}
+
+
+def _grams(start: Factors, device: Any) -> Callable[[], Any]:
+    """Per factor a Gram and a product with one: what every rule needs beside the data products."""
+    Fs = [component_major(torch.as_tensor(F).to(device)) for F in start]
+
+    def work() -> None:
+        for F in Fs:
+            G = F.mT @ F
+            G @ F.mT
+
+    return work
+
+
+def _of_five(products: Callable[[], Any], grams: Callable[[], Any], clock: Clock) -> float:
+    with torch.no_grad():
+        return clock.time(lambda: [(products(), grams()) for _ in range(5)])[0] / 5
+
+
+def _slope(method: Method, start: Factors, few: int = 2, many: int = 12) -> float:
+    """Seconds per iteration without what a call costs beside them."""
+    return (method.fit(start, many).seconds - method.fit(start, few).seconds) / (many - few)
+
+
+def _unchanged(work: Callable[[], Any]) -> Callable[[Any], Any]:
+    def same(state: Any) -> Any:
+        with torch.no_grad():
+            work()
+        return state
+
+    return same

@@ -1,0 +1,141 @@
+"""What one problem of the comparison yields, and what follows from it. Plain numbers, no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from statistics import median
+
+from ...timing.clock import Spread
+from .problems import KL, NTF
+
+RIVALS = {"frobenius": "sklearn_cd", KL: "sklearn_mu", NTF: "tensorly_hals"}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a target was reached, between two rungs by a straight line."""
+
+    iterations: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Trail:
+    """One method from one start.
+
+    Attributes
+    ----------
+    points : tuple of (iterations, seconds, error)
+        The error is the residual's norm, or the divergence.
+    end : str
+        Why it ended: "settled", "time", "iterations" or "stopped by itself".
+    """
+
+    points: tuple[tuple[int, float, float], ...]
+    end: str
+
+    @property
+    def best(self) -> float:
+        """The lowest error."""
+        return min(e for _, _, e in self.points)
+
+    @property
+    def seconds(self) -> float:
+        """Per iteration, over the whole way but its first iteration."""
+        (a, s, _), (b, t, _) = self.points[min(1, len(self.points) - 2)], self.points[-1]
+        return (t - s) / max(1, b - a)
+
+    def reach(self, target: float) -> Reached | None:
+        """The first arrival at or below a target, None if there was none.
+
+        A straight line between two rungs lies above a convex curve, so that no method gains by it.
+
+        >>> Trail(((0, 0.0, 9.0), (1, 0.1, 5.0), (3, 0.3, 3.0)), "time").reach(4.0)
+        Reached(iterations=2.0, seconds=0.2)
+        """
+        if self.points[0][2] <= target:
+            return Reached(0.0, 0.0)
+        for (a, s, before), (b, t, now) in pairwise(self.points):
+            if now <= target:
+                share = (before - target) / (before - now)
+                return Reached(a + share * (b - a), s + share * (t - s))
+        return None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One problem.
+
+    Attributes
+    ----------
+    trails : dict of tuple of Trail
+        By method, one per start; methods that no bar speaks about may have fewer.
+    labels : dict
+        What distinguishes a method here.
+    products : Spread
+        Seconds of the data products that one iteration cannot do without.
+    roofline : float or None
+        Seconds that those products would take at the measured copy bandwidth and GEMM rate.
+    memory : dict of int or None
+        Bytes that three iterations need beyond `resident`, the bytes of data and factors.
+    skipped : dict
+        Why other methods did not run.
+    """
+
+    problem: str
+    title: str
+    group: str
+    shape: tuple[int, ...]
+    n_components: int
+    entries: int
+    trails: Mapping[str, tuple[Trail, ...]]
+    labels: Mapping[str, str]
+    products: Spread
+    roofline: float | None
+    memory: Mapping[str, int | None]
+    resident: int
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def rival(self) -> str:
+        """The method that the bars name."""
+        return RIVALS[self.group]
+
+    def targets(self, factor: float) -> list[float]:
+        """Per start: the factor times the worse of the two errors that `ours` and the rival end with."""
+        two = [self.trails[name] for name in ("ours", self.rival) if name in self.trails]
+        return [factor * max(t.best for t in trails) for trails in zip(*two, strict=True)]
+
+    def arrivals(self, name: str, factor: float) -> list[Reached | None]:
+        """Start by start."""
+        return [t.reach(e) for t, e in zip(self.trails.get(name, ()), self.targets(factor), strict=False)]
+
+    def speedups(self, factor: float, name: str = "") -> list[float]:
+        """Time of the rival (or of another method) over ours, of the starts from which both arrive."""
+        both = zip(self.arrivals(name or self.rival, factor), self.arrivals("ours", factor), strict=False)
+        return [a.seconds / b.seconds for a, b in both if a and b and b.seconds > 0]
+
+    def missed(self, name: str, factor: float) -> int:
+        """How many starts never arrive."""
+        return sum(r is None for r in self.arrivals(name, factor))
+
+    def pace(self, name: str) -> float | None:
+        """Median seconds per iteration."""
+        return median(t.seconds for t in self.trails[name]) if self.trails.get(name) else None
+
+    def bound(self, factor: float) -> str:
+        """What the time to a target is made of, for us and for the rival."""
+        parts = []
+        for name, who in (("ours", "ours"), (self.rival, "theirs")):
+            counts = [r.iterations for r in self.arrivals(name, factor) if r]
+            pace = self.pace(name)
+            if counts and pace:
+                parts.append(f"{who} {median(counts):.3g} iterations of {1e3 * pace:.3g} ms")
+        return f"{', '.join(parts)}; the data products of one take {1e3 * self.products.median:.3g} ms"
+
+
+def spread(values: Sequence[float]) -> str:
+    """Least to largest, for a table."""
+    return f"{min(values):.3g} to {max(values):.3g}" if values else "-"

@@ -1,0 +1,187 @@
+"""Data of the comparison with other packages: generated, shipped by scikit-learn or TensorLy, or read from a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...data.problems import faces, read_npz
+from ...harness.errors import ConfigError, MissingData
+from ...harness.words import unknown
+
+FROBENIUS, KL, NTF = "frobenius", "kullback-leibler", "ntf"
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What is factored and how.
+
+    Attributes
+    ----------
+    title : str
+    group : {"frobenius", "kullback-leibler", "ntf"}
+        Which rival and which bars it has; the loss of "ntf" is Frobenius.
+    n_components : int
+    make : callable (folder, seed) -> array or scipy CSR
+    folder : bool
+        Read from a folder that the user names.
+    instead_of : str
+        The problem that this one stands in for: not run where that one is.
+    """
+
+    title: str
+    group: str
+    n_components: int
+    make: Callable[[Path | None, int], Any]
+    folder: bool = False
+    instead_of: str = ""
+
+    @property
+    def loss(self) -> str:
+        """As the estimators call it."""
+        return KL if self.group == KL else FROBENIUS
+
+
+def check_name(name: str, known: dict[str, Spec] | None = None, where: str = "problems") -> None:
+    """A ConfigError unless there is such a problem."""
+    known = PROBLEMS if known is None else known
+    if name not in known:
+        raise ConfigError(unknown(f"parameters.{where}", name, known, what="problem"))
+
+
+def starts(shape: tuple[int, ...], n_components: int, mean: float, count: int, seed: int) -> list[list[np.ndarray]]:
+    """|normal| factors whose product has the data's mean, float32: the same arrays for every method."""
+    rng = np.random.default_rng(seed)
+    scale = (mean / n_components) ** (1 / len(shape))
+    draw = lambda d: np.ascontiguousarray(scale * np.abs(rng.normal(size=(d, n_components))), dtype=np.float32)
+    return [[draw(d) for d in shape] for _ in range(count)]
+
+
+def planted(shape: tuple[int, ...], k: int, noise: float, seed: int) -> np.ndarray:
+    """Nonnegative factors with half their entries zero, and normal noise of `noise` times their product's deviation.
+
+    Negative entries are cut at 0.
+    """
+    rng = np.random.default_rng(seed)
+    factors = [np.abs(rng.normal(size=(d, k))) * (rng.random((d, k)) < 0.5) for d in shape]
+    tail = factors[-1]
+    for F in reversed(factors[1:-1]):
+        tail = (F[:, None, :] * tail[None, :, :]).reshape(-1, k)
+    Y = (factors[0] @ tail.T).reshape(shape)
+    return np.maximum(Y + noise * Y.std() * rng.normal(size=shape), 0)
+
+
+def poisson(shape: tuple[int, int], k: int, mean: float, seed: int) -> np.ndarray:
+    """Counts whose rates are a product of gamma factors of shape 1/2, with a mean."""
+    rng = np.random.default_rng(seed)
+    rate = rng.gamma(0.5, size=(shape[0], k)) @ rng.gamma(0.5, size=(k, shape[1]))
+    return rng.poisson(rate * (mean / rate.mean())).astype(float)
+
+
+def sparse_counts(shape: tuple[int, int], k: int, density: float, seed: int) -> Any:
+    """Poisson counts of which about `density` are not zero, as CSR."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(seed)
+    rate = rng.gamma(0.5, size=(shape[0], k)) @ rng.gamma(0.5, size=(k, shape[1]))
+    low, high = 0.0, 1.0
+    for _ in range(40):  # the share of nonzeros grows with the scale
+        scale = (low + high) / 2
+        low, high = (scale, high) if 1 - np.exp(-scale * rate[:100]).mean() < density else (low, scale)
+    return sp.csr_array(rng.poisson(scale * rate).astype(float))
+
+
+def text_like(shape: tuple[int, int], density: float, seed: int) -> Any:
+    """A document-term matrix: columns as frequent as 1 / rank, weights like tf-idf, about `density` nonzeros, CSR."""
+    import scipy.sparse as sp
+
+    rng = np.random.default_rng(seed)
+    n, m = shape
+    popularity = 1 / (np.arange(m) + 20.0)
+    per_row = round(density * m * 1.05)  # some fall on each other
+    cols = rng.choice(m, size=(n, per_row), p=popularity / popularity.sum())
+    X = sp.csr_array((rng.random(n * per_row) + 0.1, (np.repeat(np.arange(n), per_row), cols.ravel())), shape=shape)
+    X.sum_duplicates()
+    return X
+
+
+def _digits(data: Path | None, seed: int) -> np.ndarray:
+    from sklearn.datasets import load_digits
+
+    return load_digits().data / 16
+
+
+def _images(file: str, shape: tuple[int, ...], data: Path | None, seed: int) -> np.ndarray:
+    if data is None:
+        raise MissingData("no data folder: give --data DIR or NNFACTOR_DATA")
+    X = read_npz(data, file, {"X": shape}, f"X {shape} uint8, images")["X"]
+    return X.reshape(len(X), -1) / 255
+
+
+def _faces(
+    shape: tuple[int, int], people: int, each: int, count: int, flat: bool, data: Path | None, seed: int
+) -> np.ndarray:
+    X = faces(shape, people, each, seed)[0][:count]
+    return X.reshape(len(X), -1) if flat else X
+
+
+def _il2(data: Path | None, seed: int) -> np.ndarray:
+    """Responses to IL-2 muteins (Orcutt-Jahns et al. 2021), without the time point that was not measured everywhere."""
+    from tensorly.datasets import load_IL2data
+
+    X = np.asarray(load_IL2data().tensor)
+    return X[:, ~np.isnan(X).any((0, 2, 3))]
+
+
+def _indian_pines(data: Path | None, seed: int) -> np.ndarray:
+    from tensorly.datasets import load_indian_pines
+
+    X = np.asarray(load_indian_pines().tensor, dtype=float)
+    return X / X.max()
+
+
+def _made(make: Callable[..., Any], *arguments: Any) -> Callable[[Path | None, int], Any]:
+    return lambda data, seed: make(*arguments, seed)
+
+
+_ORL, _YALE = (400, 64, 64), (2414, 32, 32)
+
+_like = lambda shape, people, each, count, flat=True: partial(_faces, shape, people, each, count, flat)
+
+PROBLEMS = {
+    "digits": Spec("digits 1797 x 64", FROBENIUS, 20, _digits),
+    "orl": Spec("ORL 400 x 4096", FROBENIUS, 40, partial(_images, "orl_64x64.npz", _ORL), folder=True),
+    "orl_like": Spec("generated faces 400 x 4096", FROBENIUS, 40, _like((64, 64), 40, 10, 400), instead_of="orl"),
+    "yaleb": Spec(
+        "Extended Yale B 2414 x 1024", FROBENIUS, 50, partial(_images, "yaleb_ext_32x32.npz", _YALE), folder=True
+    ),
+    "yaleb_like": Spec("generated faces 2414 x 1024", FROBENIUS, 50, _like((32, 32), 38, 64, 2414), instead_of="yaleb"),
+    "planted": Spec("planted 3000 x 2000, noise 0.5", FROBENIUS, 50, _made(planted, (3000, 2000), 50, 0.5)),
+    "digits_kl": Spec("digits 1797 x 64, KL", KL, 20, _digits),
+    "poisson": Spec("Poisson counts 600 x 1500, KL", KL, 10, _made(poisson, (600, 1500), 10, 3.0)),
+    "counts": Spec("counts 2000 x 5000, 1 % nonzero, KL", KL, 20, _made(sparse_counts, (2000, 5000), 20, 0.01)),
+    "ntf_faces": Spec("generated faces 400 x 64 x 64", NTF, 40, _like((64, 64), 40, 10, 400, False)),
+    "ntf_cube": Spec("planted 100 x 100 x 100, noise 0.5", NTF, 20, _made(planted, (100, 100, 100), 20, 0.5)),
+    "il2": Spec("IL-2 13 x 3 x 12 x 8", NTF, 4, _il2),
+    "indian_pines": Spec("Indian Pines 145 x 145 x 200", NTF, 16, _indian_pines),
+    "small": Spec("planted 120 x 80", FROBENIUS, 5, _made(planted, (120, 80), 5, 0.5)),
+    "small_kl": Spec("Poisson counts 80 x 60, KL", KL, 4, _made(poisson, (80, 60), 4, 3.0)),
+    "small_counts": Spec("sparse counts 100 x 120, KL", KL, 4, _made(sparse_counts, (100, 120), 4, 0.1)),
+    "small_ntf": Spec("planted 20 x 15 x 12", NTF, 4, _made(planted, (20, 15, 12), 4, 0.5)),
+}
+
+RESTARTS = {
+    "catalogue": Spec("counts 96 x 2000", FROBENIUS, 8, _made(poisson, (96, 2000), 8, 20.0)),
+    "digits": Spec("digits 1797 x 64", FROBENIUS, 10, _digits),
+    "small": Spec("planted 60 x 40", FROBENIUS, 4, _made(planted, (60, 40), 4, 0.5)),
+}
+
+SPARSE = {
+    "text": Spec("text-like 11 000 x 10 000, 0.6 %", FROBENIUS, 50, _made(text_like, (11_000, 10_000), 0.006)),
+    "small": Spec("text-like 600 x 500, 2 %", FROBENIUS, 8, _made(text_like, (600, 500), 0.02)),
+}

@@ -1,0 +1,183 @@
+"""The comparison with other packages as a report: bars, tables, curves, and every number as a row. Plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from statistics import median
+from typing import Any
+
+from ...harness.kinds import Context
+from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...timing.memory import how
+from .checks import Bar, checks
+from .experiment import LABELS, Everything, Parameters
+from .numbers import Outcome, Trail, spread
+
+MEGABYTE = 2**20
+
+
+def report(p: Parameters, found: Everything, context: Context) -> Report:
+    """Everything a person should see, and every number."""
+    bars = checks(found)
+    measures = how(context.device) if p.memory else "not measured"
+    sections = [
+        _bars(bars),
+        _others(p, found),
+        *(_problem(p, o) for o in found.outcomes),
+        *([_restarts(found)] if found.restarts else []),
+        _method(p, found, measures, context),
+    ]
+    rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
+    rows += [{"kind": "check", **asdict(b)} for b in bars]
+    rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in _skipped(found).items()]
+    return Report(sections, rows, bulky=("curve",), notes={"memory": measures, "rates": asdict(found.rates)})
+
+
+def _bars(bars: Sequence[Bar]) -> Section:
+    head = ("claim", "where", "bar", "measured", "verdict", "spread, and what bounds it")
+    rows = [(b.claim, b.where, b.bar, b.measured, b.verdict, b.note) for b in bars]
+    count = {v: sum(b.verdict == v for b in bars) for v in ("met", "not met", "not run")}
+    text = f"{count['met']} of {len(bars)} bars met, {count['not met']} not met, {count['not run']} not run."
+    return Section("Bars", [text], [Table("Ratios within this run", head, rows)])
+
+
+def _others(p: Parameters, found: Everything) -> Section:
+    """Median speed-up over every method that ran, by target."""
+    head = ("problem", "against", *(f"to {f:g}" for f in p.factors), "starts")
+    rows = []
+    for o in found.outcomes:
+        for name in (n for n in o.trails if n != "ours"):
+            ratios = [o.speedups(f, name) for f in p.factors]
+            rows.append((o.title, _label(o, name), *(median(r) if r else None for r in ratios), len(o.trails[name])))
+    text = "Time of a method over that of our default, medians over the starts from which both arrive."
+    return Section("Against everybody", [text], [Table("Speed-ups", head, rows)])
+
+
+def _problem(p: Parameters, o: Outcome) -> Section:
+    size = " x ".join(map(str, o.shape))
+    t = o.products
+    text = [
+        f"{size}, k = {o.n_components}. Data and factors are {o.resident / MEGABYTE:.1f} MB; the two products of an "
+        f"iteration with the data take {1e3 * t.median:.3g} ms ({1e3 * t.min:.3g} to {1e3 * t.max:.3g})"
+        + (f", at the measured copy bandwidth and GEMM rate {1e3 * o.roofline:.3g} ms." if o.roofline else ".")
+    ]
+    return Section(o.title, text, [_methods(p, o), _starts(p, o), _curves(o)])
+
+
+def _methods(p: Parameters, o: Outcome) -> Table:
+    head = ["method", "starts", "ms per iteration", "roofline share", "lowest error, median", "memory on top, MB"]
+    for f in p.factors:
+        head += [f"s to {f:g}", "min to max", "never"]
+    rows = []
+    for name, trails in o.trails.items():
+        pace, memory = o.pace(name), o.memory.get(name)
+        row: list[Any] = [_label(o, name), len(trails), pace and 1e3 * pace]
+        row += [o.roofline / pace if pace and o.roofline else None, median(t.best for t in trails)]
+        row.append(None if memory is None else memory / MEGABYTE)
+        for f in p.factors:
+            times = [r.seconds for r in o.arrivals(name, f) if r]
+            row += [median(times) if times else None, spread(times), o.missed(name, f)]
+        rows.append(row)
+    return Table("Methods: one iteration, and the time to common errors", head, rows)
+
+
+def _starts(p: Parameters, o: Outcome) -> Table:
+    head = ["start", "ours ends at", "rival ends at", "ended because"]
+    names = [n for n in ("ours", o.rival) if n in o.trails]
+    for f in p.factors:
+        head += [f"s to {f:g}, {n}" for n in names]
+    rows = []
+    for i in range(len(o.trails["ours"])):
+        trails = [o.trails[n][i] for n in names]
+        ends = [t.best for t in trails] + [None] * (2 - len(trails))
+        times = [r.seconds if (r := o.arrivals(n, f)[i]) else None for f in p.factors for n in names]
+        rows.append((i, *ends, ", ".join(t.end for t in trails), *times))
+    return Table("Start by start", head, rows)
+
+
+def _curves(o: Outcome) -> Figure:
+    """From the first start: the error above the lowest one seen, against iterations and time."""
+    lowest = min(t[0].best for t in o.trails.values())
+    panels = []
+    for x, at in (("iteration", 0), ("seconds", 1)):
+        lines = [Line(_label(o, name), *_line(t[0], at, lowest)) for name, t in o.trails.items()]
+        panels.append(Panel(x, "error / lowest error seen - 1", lines, rule=(0.005, "0.5 %")))
+    return Figure("Error against iteration and against time, first start", panels)
+
+
+def _line(trail: Trail, at: int, lowest: float) -> tuple[list[float], list[float]]:
+    points = [p for p in trail.points[1:] if p[2] > lowest * (1 + 1e-6)]
+    return [p[at] for p in points], [p[2] / lowest - 1 for p in points]
+
+
+def _restarts(found: Everything) -> Section:
+    head = ("problem", "restarts", "cd loop s", "iterations each", "batch s to median", "batch s to best", "own loop s")
+    rows = []
+    for r in found.restarts:
+        there = [x.seconds if (x := r.batch[t]) else None for t in ("median", "best")]
+        rows.append((r.title, r.count, r.loop_seconds, r.loop_iterations, *there, r.own_seconds))
+    text = (
+        "The loop runs scikit-learn's cd from every start at its default tolerance; the batch is run from scratch to a "
+        "ladder of iteration counts. Starts are the ones that the batch draws."
+    )
+    return Section("Restarts", [text], [Table("Seconds", head, rows)])
+
+
+def _method(p: Parameters, found: Everything, memory: str, context: Context) -> Section:
+    device, threads = context.device, context.settings.threads
+    clock = "processor time" if device.type == "cpu" and threads == 1 else "wall-clock time, the queue emptied"
+    rates = found.rates
+    text = [
+        f"Times are {clock}; {threads} thread(s) for torch and for every BLAS. First calls are discarded; calls under "
+        "0.05 s are repeated three times and the median counts; methods take turns rung by rung. A call of ours is "
+        "timed up to its last reading of the objective, so that the final residual in float64 is no iteration time; "
+        "scikit-learn's and TensorLy's functions compute none.",
+        "scikit-learn, TensorLy, torchnmf and our plain solvers go on from their factors, the overhead of a call (from "
+        "calls of one and of three iterations) being subtracted for every call but the first; our default is run from "
+        "scratch to every rung, since it may remember more than its factors. TensorLy runs with the faster of its "
+        "NumPy and PyTorch backends. No method computes its stopping criterion, but ours reads its objective every "
+        "ten iterations.",
+        f"A climb ends when the error fell by no more than {p.settle:g} of itself over the last half of its "
+        f"iterations, after {p.seconds:g} s of measured time or {p.max_iter} iterations; why is in the tables. "
+        "An arrival lies between two rungs on a straight line.",
+        f"Copy bandwidth {rates.bandwidth / 1e9:.3g} GB/s, matrix products {rates.operations / 1e9:.4g} Gflop/s"
+        f"{', both by device events' if device.type == 'cuda' else ''}; the roofline share of an iteration is the "
+        "least time of its two products with the data over its own time.",
+        f"Memory on top: three iterations, beyond data and factors; {memory}.",
+    ]
+    return Section("How this was measured", text + [f"Skipped: {n}: {why}." for n, why in _skipped(found).items()])
+
+
+def _skipped(found: Everything) -> dict[str, str]:
+    return found.skipped | {f"{LABELS[n]} on {o.title}": w for o in found.outcomes for n, w in o.skipped.items()}
+
+
+def _label(o: Outcome, name: str) -> str:
+    return LABELS[name] + (f" ({o.labels[name]})" if name in o.labels else "")
+
+
+def _rows(p: Parameters, o: Outcome) -> Iterator[Row]:
+    at = {"problem": o.problem}
+    yield {"kind": "setting", **at, "shape": list(o.shape), "k": o.n_components, "entries": o.entries}
+    yield {"kind": "products", **at, **asdict(o.products), "roofline_seconds": o.roofline}
+    for name, trails in o.trails.items():
+        memory = o.memory.get(name)
+        yield {"kind": "method", **at, "method": name, "seconds_per_iteration": o.pace(name), "memory_bytes": memory}
+        for f in p.factors:
+            for i, r in enumerate(o.arrivals(name, f)):
+                reached = {"iterations": r and r.iterations, "seconds": r and r.seconds}
+                yield {"kind": "target", **at, "method": name, "factor": f, "start": i, **reached}
+        for i, t in enumerate(trails):
+            yield {"kind": "trail", **at, "method": name, "start": i, "best": t.best, "end": t.end}
+            for n, s, e in t.points:
+                yield {"kind": "curve", **at, "method": name, "start": i, "iteration": n, "seconds": s, "error": e}
+
+
+def _other_rows(found: Everything) -> Iterator[Row]:
+    for c in (*found.sweeps, *found.sparse):
+        yield {"kind": "cost", "title": c.title, "product_seconds": c.seconds, "memory_ratio": c.memory} | {
+            f"{n}_{k}": v for n, s in c.ratios.items() for k, v in asdict(s).items()
+        }
+    for r in found.restarts:
+        yield {"kind": "restarts", **asdict(r), "own_speedup": r.own_speedup}

@@ -1,0 +1,1 @@
+"""Configurations, kinds of experiments, studies and their rows."""

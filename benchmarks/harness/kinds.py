@@ -1,0 +1,134 @@
+"""The kinds of experiments that a config can name, and what an experiment is given.
+
+A kind is a module with
+
+* `Parameters`: a frozen dataclass, the `[parameters]` table of a config. Importing the module must not import torch;
+* `run(parameters, context) -> Report`: does the work (`results.Report`).
+
+Experiments over data sets, splits, methods and parameter points are studies (`study.py`): they also have `plan` and
+`solve`, and get resuming, worker processes, tables and findings from there.
+
+A new experiment is one module, one line in `KINDS` and one TOML in `configs/`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from .errors import ConfigError
+from .words import unknown
+
+KINDS = {
+    "batch_speed": "benchmarks.experiments.batch_speed",
+    "dpca": "benchmarks.experiments.dpca",
+    "kernel_nmf": "benchmarks.experiments.kernel_nmf",
+    "kernel_nmf_time": "benchmarks.experiments.kernel_nmf_time",
+    "n2s2l": "benchmarks.experiments.n2s2l",
+    "ndtf": "benchmarks.experiments.ndtf",
+    "ndtf_convergence": "benchmarks.experiments.ndtf_convergence",
+    "nge_bases": "benchmarks.experiments.nge_bases",
+    "nge_speed": "benchmarks.experiments.nge_speed.experiment",
+    "peers": "benchmarks.experiments.peers.experiment",
+    "scaling": "benchmarks.experiments.scaling.experiment",
+    "srlsc": "benchmarks.experiments.srlsc",
+    "sulf": "benchmarks.experiments.sulf",
+    "sulf_parameters": "benchmarks.experiments.sulf_parameters",
+}
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """The `[run]` table, alike for every kind.
+
+    Attributes
+    ----------
+    device : str
+        A torch device: "cpu", "cuda", "cuda:1".
+    dtype : str
+        "float32" or "float64".
+    threads : int
+        Threads of torch. More threads than free cores can be many times slower.
+    seed : int
+        Everything random is drawn from it.
+    """
+
+    device: str = "cpu"
+    dtype: str = "float32"
+    threads: int = 1
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"dtype must be 'float32' or 'float64', got {self.dtype!r}")
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an experiment may use besides its parameters.
+
+    Attributes
+    ----------
+    settings : RunSettings
+    data : Path or None
+        Folder with data sets that the package does not ship.
+    say : callable
+        Takes a line for the person who waits.
+    config : Config or None
+        The whole configuration: what the paper prints, claims, prose.
+    folder : Path or None
+        Where the run is written; a study keeps its finished rows there.
+    jobs : int
+        Worker processes of a study; 1 works in this one.
+    restart : bool
+        Whether a study forgets its finished rows.
+    """
+
+    settings: RunSettings
+    data: Path | None = None
+    say: Callable[[str], Any] = lambda line: None
+    config: Any = None
+    folder: Path | None = None
+    jobs: int = 1
+    restart: bool = False
+
+    @property
+    def device(self) -> Any:
+        """The torch device; a ConfigError if it is not there."""
+        import torch
+
+        device = torch.device(self.settings.device)
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ConfigError(f"run.device: {self.settings.device!r} asked for, but this torch sees no CUDA device")
+        return device
+
+    @property
+    def dtype(self) -> Any:
+        """The torch dtype."""
+        import torch
+
+        return getattr(torch, self.settings.dtype)
+
+    def progress(self, total: int, label: str) -> Callable[[int], Any]:
+        """A function that advances a bar by some steps; silent unless a terminal watches."""
+        if not sys.stderr.isatty():
+            return lambda steps: None
+        try:
+            from tqdm import tqdm
+        except ImportError:
+            return lambda steps: None
+        return tqdm(total=total, desc=label, leave=False).update
+
+
+def kind(name: str) -> ModuleType:
+    """The module of a kind; a ConfigError that suggests the nearest name otherwise."""
+    if name not in KINDS:
+        raise ConfigError(unknown("experiment", name, KINDS, what="kind"))
+    return import_module(KINDS[name])

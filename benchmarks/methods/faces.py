@@ -1,0 +1,235 @@
+"""What the face studies of papers 000 and 002 share: fits at several points, features in several ways, distances.
+
+One fit is measured many ways: a row per point, feature variant, distance and set of test images. Settings are
+`problem/test set/distance`; the Euclidean distance and the clean images are not named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from itertools import product
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..data.splits import folds
+from ..harness.results import Figure, Panel, Row, Section, Table
+from ..harness.study import Job, Point
+from ..report.scores import Scores
+from ..report.study_report import chosen_line
+
+if TYPE_CHECKING:
+    from .pipelines import Setup
+
+PLAIN = ("NMF", "NMF-HALS", "LNMF", "NTF", "NTF-HALS")
+
+DISCRIMINATIVE = ("2D-NDTF", "2D-NDTF-mu", "3D-NDTF", "3D-NDTF-mu", "N2S2L", "N2S2L-mu")
+
+DISTANCES = ("euclidean", "cosine")
+
+# other features of the same fitted model, as methods of their own: N2S2L-all, NMF-nnls, ...
+# name -> (methods that have it, how coefficients are found, whether all of them are features)
+VARIANTS: dict[str, tuple[tuple[str, ...], str, bool]] = {
+    "all": (DISCRIMINATIVE, "", True),
+    "nnls": ((*PLAIN, *DISCRIMINATIVE), "nnls", False),
+    "all-nnls": (DISCRIMINATIVE, "nnls", True),
+}
+
+Array = np.ndarray
+
+Fit = Callable[[Array, Array], list["Fitted"]]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A model and how many of its coefficients are features (None: all)."""
+
+    model: Any
+    first: int | None = None
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Images that are classified; `columns` of their rows say what they are ("setting", "run", ...)."""
+
+    X: Array
+    y: Array
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a split is measured: feature variants, distances, folds of the cross-validation and their seed."""
+
+    variants: tuple[str, ...]
+    metrics: tuple[str, ...]
+    folds: int
+    seed: int
+
+    @property
+    def ways(self) -> list[tuple[str, str]]:
+        """Variant and distance; "" is the method as it is."""
+        return list(product(("", *self.variants), self.metrics))
+
+
+def rank(n: int, m: int) -> int:
+    """The papers' k: N m / (N + m), rounded."""
+    return max(1, round(n * m / (n + m)))
+
+
+def variants_of(method: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Those that the method has."""
+    return tuple(v for v in names if method in VARIANTS[v][0])
+
+
+def measured(
+    job: Job, fit: Fit, measure: Measure, X: Array, y: Array, tests: Sequence[TestSet]
+) -> Iterator[dict[str, Any]]:
+    """Rows of a job. `fit(X, y)` returns a model for every point; y is -1 for samples without a label."""
+    cv = _cross_validated(fit, measure, X, y) if len(job.points) > 1 else {}
+    for i, (point, fitted) in enumerate(zip(job.points, fit(X, y), strict=True)):
+        for way, accuracies in accuracies_of(fitted, measure.ways, X, y, tests).items():
+            for test, accuracy in zip(tests, accuracies, strict=True):
+                row = {**test.columns, "point": point, "accuracy": accuracy, "cv": cv[way][i] if cv else None}
+                yield named(job.method, way, row)
+
+
+def named(method: str, way: tuple[str, str], row: dict[str, Any]) -> dict[str, Any]:
+    """A row with the names of its method and setting."""
+    variant, metric = way
+    distance = "" if metric == "euclidean" else metric
+    setting = "/".join(part for part in (row.get("setting", ""), distance) if part)
+    return {**row, "method": f"{method}-{variant}" if variant else method, "setting": setting}
+
+
+def accuracies_of(
+    fitted: Fitted, ways: Sequence[tuple[str, str]], X: Array, y: Array, tests: Sequence[TestSet]
+) -> dict[tuple[str, str], list[float]]:
+    """1-NN accuracy on every test set in every way; training and test images go the same way."""
+    from .pipelines import nearest_neighbour, percent_right
+
+    known = y >= 0
+    see = lru_cache(partial(_seen, fitted.model, X[known], tests))
+    found: dict[tuple[str, str], list[float]] = {}
+    for variant, metric in ways:
+        _, how, everything = VARIANTS.get(variant, ((), "", False))
+        F, *G = (Z[:, : None if everything else fitted.first] for Z in see(how))
+        nearest = [nearest_neighbour(F, y[known], g, metric) for g in G]
+        found[variant, metric] = [percent_right(t.y, guess) for t, guess in zip(tests, nearest, strict=True)]
+    return found
+
+
+def _seen(model: Any, X: Array, tests: Sequence[TestSet], how: str) -> list[Array]:
+    """Coefficients of the training samples and of every test set."""
+    from .pipelines import features
+
+    model = copy(model).set_params(transform_method=how) if how else model
+    return [features(model, Z) for Z in (X, *(t.X for t in tests))]
+
+
+def _cross_validated(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tuple[str, str], list[float]]:
+    """Per way, the mean held-out accuracy of every point. Unlabelled samples stay in every fit."""
+    held: dict[tuple[str, str], list[list[float]]] = {way: [] for way in measure.ways}
+    for kept, check in folds(y, measure.folds, measure.seed):
+        keep = np.sort(np.concatenate([kept, np.flatnonzero(y < 0)]))
+        models, test = fit(X[keep], y[keep]), [TestSet(X[check], y[check])]
+        scored = [accuracies_of(m, measure.ways, X[keep], y[keep], test) for m in models]
+        for way, values in held.items():
+            values.append([s[way][0] for s in scored])
+    return {way: [fmean(v) for v in zip(*values, strict=True)] for way, values in held.items()}
+
+
+def nested(estimator: Any, points: Sequence[Point]) -> Fit:
+    """A projection whose first directions are those of every smaller one: one fit for all "dimensions"."""
+
+    def fit(X: Array, y: Array) -> list[Fitted]:
+        model = estimator().fit(X[y >= 0].astype(np.float64), y[y >= 0])
+        return [Fitted(model, point.get("dimensions")) for point in points]
+
+    return fit
+
+
+def batch(name: str, setup: Callable[[Array], Setup], points: Sequence[Point], first: bool, **fixed: Any) -> Fit:
+    """Factorizations at several points, one batch; `first`: features are the discriminative coefficients."""
+
+    def fit(X: Array, y: Array) -> list[Fitted]:
+        from .pipelines import build, fit_all
+
+        common = setup(X)
+        X = X.astype(common.dtype)
+        models = fit_all([build(name, common, **fixed, **point) for point in points], X, y)
+        return [Fitted(m, m.n_discriminative_ if first else None) for m in models]
+
+    return fit
+
+
+def patch_section(rows: Sequence[Row], by: str = "") -> list[Section]:
+    """Accuracy against the size of the patch, a panel per problem and distance (and per value of a column `by`)."""
+    values = list(dict.fromkeys(r[by] for r in rows if r.get(by))) if by else []
+    panels = _patch_panels(Scores(rows), "")
+    for value in values:
+        panels += _patch_panels(Scores([r for r in rows if r.get(by, value) == value]), f", {value}")
+    figures = [Figure("Accuracy (%) at the chosen parameters", panels[i : i + 3]) for i in range(0, len(panels), 3)]
+    return [Section("Accuracy against the size of the patch", parts=figures)] if figures else []
+
+
+def _patch_panels(scores: Scores, note: str) -> list[Panel]:
+    problems = dict.fromkeys(r["problem"] for r in scores.rows)
+    panels = []
+    for problem, distance in product(problems, ("", "cosine")):
+        tail = f"/{distance}" if distance else ""
+        found = [
+            s for s in scores.matching([f"{problem}/patch=*"]) if s.endswith(tail) and s.count("/") == 1 + bool(tail)
+        ]
+        x = {f"{problem}{tail}": 0.0} | {s: float(s.split("patch=")[1].partition("/")[0]) for s in found}
+        lines = [chosen_line(scores, m, x) for m in scores.methods]
+        if found:
+            title = f"patch ({problem}, {distance or 'Euclidean'}{note})"
+            panels.append(Panel(title, "accuracy (%)", [line for line in lines if line.x], log_x=False, log_y=False))
+    return panels
+
+
+def influence(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:
+    """For every value of a parameter: mean test accuracy over all other parameters, and at the best of them."""
+    table = [
+        [problem, distance or "Euclidean", method, f"{name} = {value:g}", fmean(means), max(means)]
+        for (problem, distance, method), name, value, means in _by_value(rows, names)
+    ]
+    head = ["problem", "distance", "method", "parameter", "mean over the others", "best of the others"]
+    text = ["Accuracy (%) on test images, means over the splits."]
+    return [Section("Influence of the parameters", text, [Table("", head, table)])] if table else []
+
+
+def influences(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
+    """The means over all other parameters, for prose: `{value PROBLEM/DISTANCE/METHOD/NAME=VALUE}`."""
+    return {
+        "/".join([*(word for word in group if word), f"{name}={value:g}"]): fmean(means)
+        for group, name, value, means in _by_value(rows, names)
+    }
+
+
+def _by_value(
+    rows: Sequence[Row], names: Sequence[str]
+) -> Iterator[tuple[tuple[str, str, str], str, float, list[float]]]:
+    """(problem, distance, method), parameter, value: means over the splits at every point that has it."""
+    scores = [r for r in rows if r["kind"] == "score"]
+    groups = dict.fromkeys((r["problem"], r["setting"], r["method"]) for r in scores if len(r["point"]) > 0)
+    for group, name in product(groups, names):
+        mine = [r for r in scores if (r["problem"], r["setting"], r["method"]) == group and name in r["point"]]
+        values = sorted({r["point"][name] for r in mine})
+        for value in values if len(values) > 1 else ():
+            at = [r for r in mine if r["point"][name] == value]
+            yield (
+                group,
+                name,
+                value,
+                [fmean(r["accuracy"] for r in at if r["point"] == p) for p in _unique([r["point"] for r in at])],
+            )
+
+
+def _unique(points: Sequence[Point]) -> list[Point]:
+    return [p for i, p in enumerate(points) if p not in points[:i]]

@@ -1,0 +1,252 @@
+"""Methods that several studies share: estimators by name, features, nearest neighbours, choice by cross-validation.
+
+Everything here is `fit(X, y)` and `transform(X)`; y holds -1 for samples without a label.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+
+import nnfactor
+from nnfactor.models.shared.base import Factorization
+
+from ..data.splits import folds
+from ..harness.errors import ConfigError
+from ..harness.words import unknown
+
+Array = NDArray[Any]
+
+Labels = NDArray[np.int64]
+
+Build = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is alike for the methods of one split.
+
+    Attributes
+    ----------
+    n_components : int
+        Rank of the factorizations, dimensions of the projections.
+    max_iter, tol : iterations; tol = 0 runs them all
+    seed : int
+        Start of the factorizations.
+    features : "pinv" (the papers') or "nnls"
+        Coefficients of a sample given the bases.
+    init : "random" or "auto"
+    metric : "euclidean" or "cosine"
+        Of the nearest neighbour.
+    first : int or None
+        Only the first so many coefficients are features (the discriminative ones of NDTF and N2S2L).
+    dtype : "float32" or "float64"
+    device : str
+    """
+
+    n_components: int
+    max_iter: int = 500
+    tol: float = 0.0
+    seed: int = 0
+    features: str = "pinv"
+    init: str = "random"
+    metric: str = "euclidean"
+    first: int | None = None
+    dtype: str = "float32"
+    device: str = "cpu"
+
+    @property
+    def common(self) -> dict[str, Any]:
+        """Arguments that every factorization takes."""
+        run = {"max_iter": self.max_iter, "tol": self.tol, "random_state": self.seed, "init": self.init}
+        return {"n_components": self.n_components, **run, "dtype": self.dtype, "device": self.device}
+
+
+class UnitLDA(TransformerMixin, BaseEstimator):
+    """Fisher's discriminant after PCA to n - n_classes dimensions, its directions brought to unit length.
+
+    scikit-learn's PCA and LDA. Directions as LDA leaves them make the within-class scatter the identity, and a nearest
+    neighbour then sees mostly those in which the classes hardly vary.
+    """
+
+    def __init__(self, scaling: str = "unit", n_components: int | None = None) -> None:
+        self.scaling = scaling
+        self.n_components = n_components
+
+    def fit(self, X: Array, y: Labels) -> Self:
+        """Of the labelled samples."""
+        X, y = X[y >= 0], y[y >= 0]
+        n_classes = len(np.unique(y))
+        pca = PCA(max(1, min(len(y) - n_classes, *X.shape)), svd_solver="full").fit(X)
+        keep = pca.explained_variance_ > 1e-12 * pca.explained_variance_[0]
+        lda = LinearDiscriminantAnalysis(solver="svd").fit(pca.transform(X)[:, keep], y)
+        W = pca.components_[keep].T @ lda.scalings_[:, : self.n_components or n_classes - 1]
+        if self.scaling == "orthonormal":
+            W = np.linalg.qr(W)[0]
+        elif self.scaling == "unit":
+            W = W / np.linalg.norm(W, axis=0)
+        self.mean_, self.components_ = pca.mean_, W.T
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """Coordinates."""
+        return (X - self.mean_) @ self.components_.T
+
+
+class Labelled(TransformerMixin, BaseEstimator):
+    """An estimator that is fitted on the labelled samples alone."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+
+    def fit(self, X: Array, y: Labels) -> Self:
+        """Leaves the unlabelled out."""
+        self.estimator.fit(X[y >= 0], y[y >= 0])
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """Of the estimator."""
+        return self.estimator.transform(X)
+
+
+class Raw(TransformerMixin, BaseEstimator):
+    """The samples as they are."""
+
+    def fit(self, X: Array, y: Labels | None = None) -> Self:
+        """Nothing to learn."""
+        return self
+
+    def transform(self, X: Array) -> Array:
+        """As vectors."""
+        return X.reshape(len(X), -1)
+
+
+def build(name: str, setup: Setup, **point: Any) -> Any:
+    """An estimator by name; a parameter point overrides what the setup says."""
+    if name not in METHODS:
+        raise ConfigError(unknown("parameters.methods", name, METHODS, what="method"))
+    return METHODS[name](setup, **point)
+
+
+def fit_all(estimators: Sequence[Any], X: Any, y: Any = None) -> list[Any]:
+    """Fit parameter points or seeds of one data set, as one batch where the package can."""
+    batch = getattr(nnfactor, "batch_fit", None)
+    factorizations = all(isinstance(e, Factorization) for e in estimators) and len(set(map(type, estimators))) == 1
+    if batch is not None and factorizations and len(estimators) > 1:
+        return list(batch(list(estimators), X, y))
+    return [e.fit(X, y) for e in estimators]
+
+
+def batch_speedup(make: Callable[[], Sequence[Any]], X: Any, y: Any = None, rounds: int = 5) -> list[float]:
+    """How many times faster `fit_all` is than one after the other, round by round.
+
+    `make` gives new estimators each time. The two take turns, the first round is discarded.
+    """
+    ratios = []
+    for _ in range(rounds + 1):
+        start = time.perf_counter()
+        fit_all(make(), X, y)
+        between = time.perf_counter()
+        for estimator in make():
+            estimator.fit(X, y)
+        ratios.append((time.perf_counter() - between) / (between - start))
+    return ratios[1:]
+
+
+def features(model: Any, X: Array, first: int | None = None) -> Array:
+    """What a nearest neighbour sees."""
+    return np.asarray(model.transform(X))[:, :first]
+
+
+def nearest_neighbour(F: Array, y: Labels, G: Array, metric: str = "euclidean") -> Labels:
+    """Classes of the nearest labelled rows of F, for the rows of G."""
+    known = y >= 0
+    # KNeighborsClassifier(1) costs milliseconds a call, more than the projections that are compared with it
+    # the cosine of a zero vector is NaN, which argmin would take for the least
+    return y[known][np.nan_to_num(cdist(G, F[known], metric), nan=np.inf).argmin(1)]
+
+
+def percent_right(y: Labels, predicted: Labels) -> float:
+    """Accuracy in percent."""
+    return 100 * float(np.mean(y == predicted))
+
+
+def score(model: Any, setup: Setup, X: Array, y: Labels, X_new: Array, y_new: Labels) -> float:
+    """1-NN accuracy of new samples in the model's features; training and new samples go the same way."""
+    F, G = (features(model, Z, setup.first) for Z in (X, X_new))
+    return percent_right(y_new, nearest_neighbour(F, y, G, setup.metric))
+
+
+def cross_validated(
+    fit: Callable[[Array, Labels], Sequence[Any]], setup: Setup, X: Array, y: Labels, count: int, seed: int
+) -> list[float]:
+    """Mean 1-NN accuracy on held-out labelled samples, per model that `fit(X, y)` returns.
+
+    Unlabelled samples stay in every fit; held-out ones leave it.
+    """
+    found = []
+    for kept, held in folds(y, count, seed):
+        keep = np.sort(np.concatenate([kept, np.flatnonzero(y < 0)]))
+        models = fit(X[keep], y[keep])
+        found.append([score(m, setup, X[keep], y[keep], X[held], y[held]) for m in models])
+    return [fmean(values) for values in zip(*found, strict=True)]
+
+
+def method_rows(
+    name: str,
+    setup: Setup,
+    points: Sequence[dict[str, Any]],
+    train: tuple[Array, Labels],
+    test: tuple[Array, Labels],
+    *,
+    folds: int = 3,
+    seed: int = 0,
+) -> Iterable[dict[str, Any]]:
+    """Rows of a study for a method of the registry: accuracy at every point, and "cv" where there are several."""
+    fit = lambda X, y: fit_all([build(name, setup, **p) for p in points], X, y)
+    models = fit(*train)
+    cv = cross_validated(fit, setup, *train, folds, seed) if len(points) > 1 else [None] * len(points)
+    for point, model, held_out in zip(points, models, cv, strict=True):
+        yield {"point": point, "accuracy": score(model, setup, *train, *test), "cv": held_out}
+
+
+def _pca(setup: Setup, n_components: Any = None) -> Any:
+    return PCA(n_components or setup.n_components, svd_solver="full")
+
+
+def _factorization(cls: Build, takes_transform: bool = True, **fixed: Any) -> Build:
+    def make(setup: Setup, **point: Any) -> Any:
+        how = {"transform_method": setup.features} if takes_transform else {}
+        return cls(**{**setup.common, **how, **fixed, **point})
+
+    return make
+
+
+METHODS: dict[str, Build] = {
+    "1-NN": lambda setup: Raw(),
+    "PCA": _pca,
+    "LDA": lambda setup, **point: UnitLDA(**point),
+    "MFA": lambda setup, **point: nnfactor.MFA(setup.n_components, **point),
+    "sMFA": lambda setup, **point: nnfactor.SMFA(setup.n_components, **point),
+    "NMF": _factorization(nnfactor.NMF),
+    "LNMF": _factorization(nnfactor.LNMF),
+    "NTF": _factorization(nnfactor.NTF),
+    "SemiNMF": _factorization(nnfactor.SemiNMF),
+    "GraphNMF": _factorization(nnfactor.GraphNMF),
+    "ConstrainedNMF": _factorization(nnfactor.ConstrainedNMF),
+    "NDTF": _factorization(nnfactor.NDTF),
+    "N2S2L": _factorization(nnfactor.N2S2L),
+    "PNMF": _factorization(nnfactor.PolynomialNMF),
+    "GNMF": _factorization(nnfactor.KernelNMF, takes_transform=False, kernel="rbf"),
+    "pKNMF": _factorization(nnfactor.KernelNMF, takes_transform=False, kernel="poly"),
+}

@@ -1,0 +1,1 @@
+"""Pages, pictures, scores and findings from the rows of runs."""

@@ -1,0 +1,184 @@
+"""The page of a study: ours beside the paper's, claims, what was not run, pictures; and the rows for the files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..harness.config import Config
+from ..harness.kinds import Context
+from ..harness.results import Figure, Line, Picture, Report, Row, Score, Section, Table
+from ..harness.study import Outcome
+from .evidence import Paper, fill, judge
+from .scores import Scores
+
+BULKY = ("score", "picture")
+
+
+def finish(
+    outcome: Outcome,
+    context: Context,
+    *,
+    metrics: Sequence[str] = ("accuracy",),
+    sections: Sequence[Section] = (),
+    values: Mapping[str, Any] | None = None,
+) -> Report:
+    """The report of a study.
+
+    Parameters
+    ----------
+    metrics : columns of the rows that get tables
+    sections : put between the tables and what was not run
+    values : numbers by name, for `{value NAME}` in the prose, where a score does not say it
+    """
+    config, values = context.config, dict(values or {})
+    tables = all_scores(outcome.rows, config, metrics)
+    found = [
+        *(score_sections(tables) if tables else []),
+        *sections,
+        *_picture_sections(outcome.rows),
+        *_claim_sections(config, tables),
+        *_prose_sections(config, tables, values),
+        *_skipped_sections(outcome.skipped),
+    ]
+    return Report(
+        sections=found,
+        rows=[
+            *outcome.rows,
+            *(row for scores in tables.values() for row in scores.summary()),
+            *({"kind": "value", "name": name, "value": value} for name, value in values.items()),
+            *({"kind": "skipped", "problem": name, "why": why} for name, why in outcome.skipped.items()),
+        ],
+        bulky=BULKY,
+        notes={"job_seconds": round(_seconds(outcome.rows), 1)},
+    )
+
+
+def all_scores(rows: Sequence[Row], config: Config | None, metrics: Sequence[str]) -> dict[str, Scores]:
+    """The metrics that have rows; those of the config's papers as well."""
+    papers = {p.metric: p for p in config.header.paper} if config else {}
+    names = dict.fromkeys([*metrics, *papers])
+    tables = {name: Scores(rows, name, papers.get(name)) for name in names}
+    return {name: scores for name, scores in tables.items() if scores.rows}
+
+
+def score_sections(tables: Mapping[str, Scores]) -> list[Section]:
+    """Per metric: one table to look at, one to look up."""
+    return [
+        Section(
+            f"Results: {metric}",
+            [_source(scores.paper), EXPLAINED],
+            [overview(scores), details(scores)],
+        )
+        for metric, scores in tables.items()
+    ]
+
+
+UNITS = {  # what a metric is, where its name does not say it
+    "accuracy": "accuracy, % right",
+    "clusters": "clusters, % right",
+    "nmi": "normalised mutual information, %",
+    "out_of_sample": "accuracy on samples held out of training, % right",
+    "sparsity": "Hoyer sparsity, %",
+    "residual": "residual, % of the norm of the data",
+    "condition": "condition number of the bases",
+    "within": "weights that tie samples of one class, %",
+    "objective_percent": "objective, % of the lowest",
+    "growth": "growth, times as long",
+    "speedup": "speed-up, times as fast",
+}
+
+EXPLAINED = (
+    "Mean and standard deviation over the splits and their runs. Chosen: at the parameters that cross-validation on "
+    "the training data chose, split by split. Best over parameters: at the point with the best mean on the test data, "
+    "chosen afterwards."
+)
+
+
+def overview(scores: Scores) -> Table:
+    """Settings down, methods across: ours as chosen, and the paper's below it."""
+    rows: list[list[Any]] = []
+    for setting in scores.settings:
+        rows.append([setting, "ours", *(scores.chosen(m, setting) for m in scores.methods)])
+        printed = [scores.printed(m, setting) for m in scores.methods]
+        if any(printed):
+            rows.append(["", "paper", *printed])
+    plain = [s for s in scores.settings if "/" not in s] or scores.settings
+    if len(plain) > 1:
+        rows.append(["average", "ours", *(_average(scores, "chosen", m, plain) for m in scores.methods)])
+        if scores.paper:
+            rows.append(["", "paper, of these", *(_average(scores, "paper", m, plain) for m in scores.methods)])
+    return Table(UNITS.get(scores.metric, scores.metric), ["setting", "", *scores.methods], rows)
+
+
+def chosen_line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
+    """A method's chosen values against `x` (setting -> abscissa), those that are there."""
+    known = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
+    return Line(method, [at for at, _ in known], [v for _, v in known])
+
+
+def details(scores: Scores) -> Table:
+    """Every number of a metric."""
+    head = ["setting", "method", "chosen", "best over parameters", "paper", "chosen - paper", "best point", "runs"]
+    rows = []
+    for r in scores.summary():
+        chosen, best, paper = (scores.score(c, r["method"], r["setting"]) for c in ("chosen", "best", "paper"))
+        point = r["best_point"].strip("{}").replace('"', "") or "-"
+        difference = None if paper is None else chosen.mean - paper.mean
+        rows.append([r["setting"], r["method"], chosen, best, paper, difference, point, r["count"]])
+    return Table(f"{UNITS.get(scores.metric, scores.metric)}: all", head, rows)
+
+
+def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
+    """Every claim of the config with its verdict."""
+    rows = []
+    for claim in config.header.claims:
+        scores = tables.get(claim.metric, Scores([], claim.metric))
+        verdict = judge(claim, scores)
+        column = "" if claim.column == "chosen" else " (best over parameters)"
+        rows.append([claim.origin, claim.text + column, verdict.verdict, verdict.numbers])
+    return Table("Claims", ["of the", "claim", "verdict", "numbers"], rows)
+
+
+def _average(scores: Scores, column: str, method: str, settings: Sequence[str]) -> Score | None:
+    mean = scores.average(column, method, settings)
+    return None if mean is None else Score(mean)
+
+
+def _source(paper: Paper | None) -> str:
+    return f"The paper's values: {paper.source}." if paper else "The paper prints no values for this."
+
+
+def _claim_sections(config: Config | None, tables: Mapping[str, Scores]) -> list[Section]:
+    if config is None or not config.header.claims:
+        return []
+    return [Section("What should hold", parts=[claim_table(config, tables)])]
+
+
+def _prose_sections(config: Config | None, tables: Mapping[str, Scores], values: Mapping[str, Any]) -> list[Section]:
+    if config is None or not config.header.findings.strip():
+        return []
+    text = fill(config.header.findings, tables, values).split("\n\n")
+    holes = "Written for a run on all data of the configuration; (not run) stands where this one has no such number."
+    return [Section("What was found, and why", [holes, *text] if any("(not run)" in line for line in text) else text)]
+
+
+def _skipped_sections(skipped: Mapping[str, str]) -> list[Section]:
+    if not skipped:
+        return []
+    return [Section("Not run", parts=[Table("", ["problem", "why"], [[k, v] for k, v in skipped.items()])])]
+
+
+def _picture_sections(rows: Sequence[Row]) -> list[Section]:
+    """The rows that `pictures.row` made."""
+    parts: list[Table | Figure | Picture] = [
+        Picture(f"{r['problem']}, {r['method']}: {r['caption']}", r["png"], r["width"])
+        for r in rows
+        if r["kind"] == "picture"
+    ]
+    return [Section("Pictures", parts=parts)] if parts else []
+
+
+def _seconds(rows: Sequence[Row]) -> float:
+    """Time of the jobs, over all workers; rows of one point share it."""
+    return sum(r["seconds"] / r.get("of", 1) for r in rows if "seconds" in r)

@@ -1,0 +1,1 @@
+"""Clocks, memory and what the machine can do."""

@@ -1,0 +1,591 @@
+"""Studies: data sets that say what they miss, splits, resuming, workers, tables, claims, findings, the command line."""
+
+import json
+import re
+import zlib
+from base64 import b64decode
+from dataclasses import replace
+from html import unescape
+
+import numpy as np
+import pytest
+
+pytest.importorskip("matplotlib")
+pytest.importorskip("jinja2")
+
+from benchmarks.__main__ import main
+from benchmarks.data import splits
+from benchmarks.data.datasets import DERIVED, FILES, load
+from benchmarks.data.embedded import EMBEDDED
+from benchmarks.data.pictures import png, tiles
+from benchmarks.harness import config as configs
+from benchmarks.harness import kinds as kinds_module
+from benchmarks.harness.errors import AbsentData, BenchmarkError, ConfigError, MissingData
+from benchmarks.harness.journal import read_rows
+from benchmarks.harness.results import Score
+from benchmarks.harness.study import Job, seed_of
+from benchmarks.report import findings
+from benchmarks.report.evidence import Claim, Paper, fill, judge
+from benchmarks.report.scores import Scores
+
+TOY = """
+experiment = "toy"
+summary = "a toy"
+findings = "Good has {chosen good iris}, the paper {paper good iris}, {value classes} classes; {chosen absent iris}."
+[[paper]]
+source = "Somebody 2000, Table 1"
+[paper.values]
+iris = { good = [86.0, 1.0], bad = [80.0] }
+[[claims]]
+text = "good ahead of bad"
+methods = ["good"]
+ahead_of = ["bad"]
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """Runs the toy with some arguments; gives the exit status, notes of the jobs, and rows."""
+    monkeypatch.setitem(kinds_module.KINDS, "toy", "toy_study")
+    path, notes = tmp_path / "toy.toml", tmp_path / "notes"
+    monkeypatch.setenv("TOY_NOTES", str(notes))
+    path.write_text(TOY)
+
+    def run(*arguments, folder="out"):
+        notes.unlink(missing_ok=True)
+        status = main([str(path), "--out", str(tmp_path / folder), *arguments])
+        results = tmp_path / folder / "toy" / "results.jsonl"
+        done = notes.read_text().splitlines() if notes.exists() else []
+        return status, done, read_rows(results) if results.exists() else []
+
+    return run
+
+
+def without_times(rows):
+    return [{k: v for k, v in r.items() if k != "seconds"} for r in rows]
+
+
+# Data sets
+
+
+@pytest.mark.parametrize("name", [n for n in EMBEDDED if n not in ("indian_pines",)])
+def test_embedded_data(name):
+    data = load(name, None, 0)
+    assert {len(v) for v in data.views} == {len(data.y)}
+    assert sorted(set(data.y)) == list(range(data.n_classes))
+    for view in data.views:
+        assert np.isfinite(view).all()
+        assert view.min() >= 0
+    if data.X.ndim > 2:
+        assert data.X.max() <= 1
+    assert data.flat.shape == (len(data.y), data.X[0].size)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_missing_file_says_what_it_should_hold(name, tmp_path):
+    with pytest.raises(AbsentData, match="data not available: no folder named") as error:
+        load(name, None)
+    assert all(key in str(error.value) or key[-1].isalpha() or key[0] == "X" for key in FILES[name].keys)
+    with pytest.raises(AbsentData, match=rf"{name}\.npz is missing; {name}\.npz should hold"):
+        load(name, tmp_path)
+
+
+def test_files_are_checked(tmp_path):
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(0, 256, (400, 32, 32), dtype=np.uint8), np.repeat(np.arange(40), 10)
+    path = tmp_path / "orl_32x32.npz"
+    np.savez(path, X=X, y=3 * y + 5)
+    data = load("orl_32x32", tmp_path)
+    assert np.array_equal(data.X, X / 255)
+    assert np.array_equal(data.y, y)
+    small = load("orl_16x16", tmp_path)
+    assert small.X.shape == (400, 16, 16)
+    assert small.X[7, 3, 5] == pytest.approx(data.X[7, 6:8, 10:12].mean())
+    np.savez(path, X=X[:, :16], y=y)
+    with pytest.raises(
+        MissingData, match=r"X is \(400, 16, 32\), expected shape \(400, 32, 32\); .* 32\) uint8 images"
+    ):
+        load("orl_32x32", tmp_path)
+    np.savez(path, X=X)
+    with pytest.raises(MissingData, match="y is absent, expected shape"):
+        load("orl_32x32", tmp_path)
+    path.write_bytes(b"no archive")
+    with pytest.raises(MissingData, match="cannot be read") as error:
+        load("orl_32x32", tmp_path)
+    assert not isinstance(error.value, AbsentData)
+
+
+def test_own_copies_views_and_broken_samples(tmp_path):
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "feret.npz", X=rng.random((6, 5, 4)), y=np.arange(6) // 2)
+    assert load("feret", tmp_path).flat.shape == (6, 20)
+    np.savez(tmp_path / "feret.npz", X=rng.random((6, 5, 4)), y=np.arange(4) // 2)
+    with pytest.raises(MissingData, match=r"arrays of \[4, 6\] samples"):
+        load("feret", tmp_path)
+    X, corrupt = np.zeros((2414, 32, 32), np.uint8), np.arange(2414) == 3
+    np.savez(tmp_path / "yaleb_ext_32x32.npz", X=X, y=np.arange(2414) % 38, corrupt=corrupt)
+    assert len(load("yaleb_ext_32x32", tmp_path).sound().y) == 2413
+    import scipy.sparse as sp
+
+    S = sp.random_array((1200, 7), density=0.2, rng=rng, format="csr")
+    parts = {"data": S.data, "indices": S.indices, "indptr": S.indptr, "shape": np.array(S.shape)}
+    arrays = {f"X{i}_{name}": value for i in range(5) for name, value in parts.items()}
+    np.savez(tmp_path / "reuters1200_5views.npz", y=np.arange(1200) % 6, **arrays)
+    reuters = load("reuters1200_5views", tmp_path)
+    assert len(reuters.views) == 5
+    assert abs(reuters.views[4] - S).max() == 0
+
+
+def test_unknown_data_set():
+    with pytest.raises(ConfigError, match="did you mean 'orl_32x32'"):
+        load("orl_32", None)
+    assert all(source in FILES or source in DERIVED for source, _ in DERIVED.values())
+
+
+# Splits
+
+
+def test_splits():
+    y = np.array([2, 0, 0, 2, 1, 0, 2, 0, 1, 0, 2])  # five 0, two 1, four 2
+    counts = lambda index: np.bincount(y[index], minlength=3).tolist()
+    assert counts(splits.per_class(y, 3, 0)) == [3, 2, 3]
+    assert counts(splits.share_per_class(y, 0.5, 0)) == [2, 1, 2]
+    assert counts(splits.share_per_class(y, 0.1, 0)) == [1, 1, 1]
+    assert splits.first_per_class(y).tolist() == [0, 1, 2, 3, 4]
+    assert len(splits.share_of_all(11, 0.3, 0)) == 3
+    train = splits.share_per_class(y, 0.5, 1)
+    assert sorted([*train, *splits.rest(11, train)]) == list(range(11))
+    assert set(splits.per_class(y, 1, 5, among=train)) <= set(train)
+    assert np.array_equal(splits.per_class(y, 2, 9), splits.per_class(y, 2, 9))
+    assert len({tuple(splits.per_class(y, 2, s)) for s in range(20)}) > 5
+
+
+def test_folds_cut_the_labelled_evenly():
+    y = np.array([0, 0, 0, 0, 1, 1, 1, 2, 2, -1, -1])
+    parts = list(splits.folds(y, 3, 0))
+    assert len(parts) == 3
+    assert sorted(np.concatenate([check for _, check in parts])) == list(range(9))
+    assert all(sorted([*fit, *check]) == list(range(9)) for fit, check in parts)
+    assert all((np.bincount(y[check], minlength=3) <= 2).all() for _, check in parts)
+    assert len(list(splits.folds(np.array([0, 0, 1, 1]), 5, 0))) == 2
+
+
+# Running, stopping, going on
+
+
+def test_finished_points_are_not_run_again(toy, tmp_path, capsys):
+    status, notes, rows = toy()
+    assert status == 0
+    assert len(notes) == 12
+    again = toy()
+    assert again[1] == []
+    assert again[2] == rows  # times as well: nothing was run
+    path = tmp_path / "out" / "toy" / "results.jsonl"
+    lines = path.read_text().splitlines()
+    keep = [i for i, line in enumerate(lines) if '"wine"' not in line or '"split": 1' not in line]
+    torn = next(i for i, line in enumerate(lines) if '"iris"' in line and '"split": 2' in line and '"a": 2.0' in line)
+    path.write_text("\n".join(lines[i] for i in keep if i != torn) + '\n{"kind": "sco')
+    status, notes, resumed = toy()
+    assert sorted(notes) == ["iris 2 good 1", "wine 1 bad 1", "wine 1 good 2"]
+    assert without_times(resumed) == without_times(rows)
+    assert "9 of 12 jobs are finished" in capsys.readouterr().err
+    assert len(toy("--restart")[1]) == 12
+
+
+def test_another_configuration_is_refused(toy, capsys):
+    toy()
+    status, notes, _ = toy("--set", "parameters.strength=2.5")
+    assert (status, notes) == (2, [])
+    assert "parameters.strength: 1.0 there, 2.5 here" in capsys.readouterr().err
+    assert toy("--threads", "2")[0] == 0  # does not decide about results
+    assert toy("--set", "parameters.strength=2.5", "--restart")[0] == 0
+
+
+def test_what_was_finished_before_a_failure_stays(toy, monkeypatch, capsys):
+    monkeypatch.setenv("TOY_FAIL", "iris, split 1, bad")
+    status, _, rows = toy()
+    assert status == 1
+    assert "told to fail" in capsys.readouterr().err
+    assert {(r["split"], r["method"]) for r in rows} == {(0, "good"), (0, "bad"), (1, "good")}
+
+
+def test_workers_give_the_same_rows_and_a_failure_keeps_theirs(toy, monkeypatch, capsys):
+    one = toy(folder="one")[2]
+    monkeypatch.setenv("TOY_FAIL", "wine, split 2, bad")  # the last one
+    status, _, rows = toy("--jobs", "2", folder="two")
+    assert status == 1
+    assert "told to fail" in capsys.readouterr().err
+    assert len({(r["problem"], r["split"], r["method"]) for r in rows}) == 11
+    monkeypatch.delenv("TOY_FAIL")
+    status, notes, rows = toy(folder="two")
+    assert (status, notes) == (0, ["wine 2 bad 1"])
+    assert without_times(rows) == without_times(one)
+
+
+def test_problems_without_data_are_skipped(toy, capsys):
+    status, _, rows = toy("--set", 'parameters.problems=["iris", "ar"]')
+    assert status == 0
+    skipped = [r for r in rows if r["kind"] == "skipped"]
+    assert [r["problem"] for r in skipped] == ["ar"]
+    assert "your own copy of AR" in skipped[0]["why"]
+    assert toy("--set", 'parameters.problems=["ar"]', folder="none")[0] == 2
+    assert "nothing to run" in capsys.readouterr().err
+
+
+def test_rows_must_be_those_of_the_points(toy, monkeypatch, capsys):
+    import toy_study
+
+    monkeypatch.setattr(toy_study, "solve", lambda job: [{"point": {"a": 3.0}, "accuracy": 1.0}])
+    assert toy()[0] == 2
+    assert "expected" in capsys.readouterr().err
+
+
+def test_seeds_are_the_same_everywhere():
+    assert seed_of(0, "iris", "", 1) == 143784457
+    assert seed_of(0, "iris", "", 1) != seed_of(0, "iris", "", 2)
+
+
+# Scores, claims, prose
+
+
+def row(split, point, accuracy, cv=None, method="m", problem="p", setting="", run=0):
+    base = {"kind": "score", "problem": problem, "setting": setting, "split": split, "method": method, "run": run}
+    return {**base, "point": {"a": point}, "accuracy": accuracy, "cv": cv}
+
+
+def test_chosen_on_training_data_best_on_test_data():
+    rows = [
+        *(row(0, 1, 70.0, 9.0, run=r) for r in range(2)),
+        *(row(0, 2, 90.0, 8.0, run=r) for r in range(2)),
+        *(row(1, 1, 60.0, 1.0, run=r) for r in range(2)),
+        row(1, 2, 80.0, 2.0, run=0),
+        row(1, 2, 84.0, 2.0, run=1),
+    ]
+    scores = Scores(rows, paper=Paper("x", {"p": {"m": (88.0, 2.0)}}))
+    assert scores.chosen("m", "p") == Score.of([70.0, 70.0, 80.0, 84.0])
+    assert scores.best("m", "p") == Score.of([90.0, 90.0, 80.0, 84.0])
+    assert scores.best_point("m", "p") == '{"a": 2}'
+    assert scores.printed("m", "p") == Score(88.0, 2.0)
+    assert scores.chosen("m", "q") is None
+    ties = Scores([row(0, 1, 1.0, 5.0), row(0, 2, 2.0, 5.0)])
+    assert ties.chosen("m", "p").mean == 1.0
+
+
+def scores_of(values, paper=None):
+    """method -> setting -> accuracy."""
+    rows = [row(0, 0, v, method=m, problem=s) for m, by in values.items() for s, v in by.items()]
+    return Scores(rows, paper=Paper("x", paper or {}))
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ({"ahead_of": ("B",)}, "met"),
+        ({"ahead_of": ("B",), "by": "every"}, "not met"),
+        ({"ahead_of": ("B",), "by": "most"}, "met"),
+        ({"ahead_of": ("B",), "settings": ("z*",)}, "not met"),
+        ({"ahead_of": ("A",)}, "not met"),
+        ({"ahead_of": ("C",)}, "not run"),
+        ({"ahead_of": ("B",), "settings": ("q*",)}, "not run"),
+        ({"at_least": 89.9, "settings": ("x",)}, "met"),
+        ({"at_least": 90.1, "settings": ("x",)}, "not met"),
+        ({"at_least": 90.1, "settings": ("x",), "smaller": True}, "met"),
+        ({"within": 2.0, "settings": ("x",)}, "met"),
+        ({"within": 1.0, "settings": ("x",)}, "not met"),
+        ({"within": 9.0, "settings": ("y",)}, "not run"),
+    ],
+)
+def test_claims(claim, verdict):
+    scores = scores_of({"A": {"x": 90, "y": 80, "z": 70}, "B": {"x": 80, "y": 79, "z": 75}}, {"x": {"A": (91.5,)}})
+    assert judge(Claim("t", ("A",), **claim), scores).verdict == verdict
+
+
+def test_claims_are_checked():
+    with pytest.raises(ValueError, match="needs ahead_of, within or at_least"):
+        Claim("t", ("A",))
+    with pytest.raises(ValueError, match="by must be"):
+        Claim("t", ("A",), at_least=1.0, by="some")
+
+
+def test_prose_looks_numbers_up():
+    scores = scores_of({"A": {"x1": 90.0, "x2": 80.0}}, {"x1": {"A": (91.0,)}})
+    text = fill(
+        "{chosen A x*} {paper A x1} {best A x2 accuracy} {value n} {chosen B x1}", {"accuracy": scores}, {"n": 4}
+    )
+    assert text == "85.0 91.0 80.0 4 (not run)"
+    with pytest.raises(ValueError, match="is not a placeholder"):
+        fill("{mean A}", {}, {})
+
+
+@pytest.mark.parametrize("path", configs.known_configs(), ids=lambda p: p.stem)
+def test_prose_types_no_result(path):
+    prose = re.sub(r"\{[^{}]*\}", "", configs.load(path).header.findings)
+    assert not re.search(r"\d\.\d|\d ?%|\d percent", prose)
+    fill(configs.load(path).header.findings, {}, {})  # every placeholder is one
+
+
+# What is written
+
+
+def test_the_page_shows_ours_beside_the_papers(toy, tmp_path):
+    toy()
+    folder = tmp_path / "out" / "toy"
+    page = (folder / "report.html").read_text()
+    assert "86.0 ± 1.0" in page
+    assert "good ahead of bad" in page
+    assert "data:image/png;base64," in page
+    assert "(not run)" in page
+    header = (folder / "summary.csv").read_text().splitlines()[0].split(",")
+    assert {"chosen_mean", "chosen_std", "best_mean", "paper_mean"} <= set(header)
+    assert configs.load(folder / "config.toml").header.paper[0].values["iris"]["bad"] == (80.0,)
+
+
+def test_findings_are_written_from_runs(toy, tmp_path, capsys):
+    with pytest.raises(BenchmarkError, match="no finished run"):
+        findings.write(tmp_path, tmp_path / "F.md")
+    toy()
+    text = findings.write(tmp_path / "out", tmp_path / "F.md").read_text()
+    assert "## toy" in text
+    assert "| paper | good ahead of bad | met |" in text
+    chosen = re.search(r"Good has ([\d.]+), the paper 86.0, 3 classes; \(not run\)", text)
+    rows = [r for r in toy()[2] if r["kind"] == "score" and r["problem"] == "iris" and not r["setting"]]
+    at_one = [r["accuracy"] for r in rows if r["point"] == {"a": 1.0}]
+    assert float(chosen.group(1)) == pytest.approx(np.mean(at_one), abs=0.05)
+    other = "## a study of before\n\nIts text.\n"
+    (tmp_path / "F.md").write_text(text.replace("## toy", other + "\n## toy").replace("met", "old"))
+    assert findings.write(tmp_path / "out", tmp_path / "F.md").read_text() == text.replace("## toy", other + "\n## toy")
+
+
+def test_compare(toy, tmp_path, capsys):
+    toy(folder="a")
+    toy("--set", "run.seed=1", folder="b")
+    capsys.readouterr()
+    assert main(["compare", str(tmp_path / "a" / "toy"), str(tmp_path / "b" / "toy")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["metric", "setting", "method", "A", "B", "B", "-", "A"]
+    assert len(lines) == 1 + 8
+    numbers = [float(v) for v in re.findall(r"-?\d+\.\d+", lines[1])]
+    assert numbers[4] == pytest.approx(numbers[2] - numbers[0], abs=0.11)
+    assert main(["compare", str(tmp_path)]) == 2
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    assert main(["toy", str(tmp_path)]) == 2
+
+
+def test_rows_of_other_kinds_are_compared(tmp_path):
+    from benchmarks.harness.compare import compare
+
+    for name, ms in (("a", 2.0), ("b", 3.5)):
+        (tmp_path / name).mkdir()
+        rows = [{"kind": "method", "method": "hals", "k": 3, "ms": ms}, {"kind": "method", "method": name, "ms": 1.0}]
+        (tmp_path / name / "results.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert compare(tmp_path / "a", tmp_path / "b").rows == [["method hals 3", "ms", 2.0, 3.5, 1.5]]
+
+
+def test_pictures():
+    images = np.stack([np.eye(3), 5 * np.ones((3, 3)), 1 - np.eye(3)])
+    sheet = tiles(images, columns=2, zoom=3)
+    assert sheet["width"] == 3 * 9
+    data = b64decode(sheet["png"])
+    assert data == png(np.array(_decoded(data)))
+    assert _decoded(data)[1:4, 1:4].tolist() == (255 * np.eye(3)).astype(int).tolist()
+    assert (_decoded(data)[1:4, 5:8] == 0).all()  # a constant image is black
+
+
+def _decoded(data):
+    width, height = (int.from_bytes(data[i : i + 4], "big") for i in (16, 20))
+    start = data.index(b"IDAT") + 4
+    lines = zlib.decompress(data[start : data.index(b"IEND") - 8])
+    return np.frombuffer(lines, np.uint8).reshape(height, width + 1)[:, 1:]
+
+
+# The command line
+
+
+def test_all_runs_every_config_and_fails_if_one_does(monkeypatch, tmp_path, capsys):
+    from benchmarks import __main__ as command
+
+    seen = []
+
+    def run(options, path):
+        seen.append(path.stem)
+        if path.stem == "nge_speed":
+            raise RuntimeError("no")
+        return 0
+
+    monkeypatch.setattr(command, "run", run)
+    assert main(["all", "--quick", "--out", str(tmp_path)]) == 1
+    assert seen == [p.stem for p in configs.known_configs()]
+    assert "1 failed: nge_speed" in capsys.readouterr().err
+    assert main(["all", "--jobs", "0"]) == 2
+
+
+@pytest.mark.parametrize("path", configs.known_configs(), ids=lambda p: p.stem)
+def test_quick_variants_need_no_folder(path):
+    from benchmarks.data.problems import FROM_FOLDER, PROBLEMS
+    from benchmarks.experiments.peers.problems import PROBLEMS as RACES
+
+    parameters = configs.load(path, variants=["quick"]).parameters
+    if path.stem == "scaling":  # makes its data
+        return
+    if path.stem == "peers":  # what it reads from a folder is skipped with a reason
+        assert any(not RACES[name].folder for name in parameters.problems)
+        return
+    own = {name for name in PROBLEMS if name not in FROM_FOLDER}
+    assert all(name in EMBEDDED or name in own for name in parameters.problems)
+    if path.stem != "nge_speed":
+        full = configs.load(path).parameters.problems
+        assert any(name in EMBEDDED for name in full)
+
+
+SMALL = {
+    "batch_speed": ["parameters.iterations=2", 'parameters.methods=["NMF"]'],
+    "dpca_accuracy": ['parameters.problems=["iris"]', "parameters.runs=1", "parameters.eta=[1]"],
+    "kernel_nmf_accuracy": ["parameters.iterations=5", "parameters.runs=1", "parameters.sigmas=[1, 2]"],
+    "kernel_nmf_noise": ["parameters.iterations=5", "parameters.runs=1", "parameters.salt_and_pepper=[0.2]"],
+    "srlsc_accuracy": ['parameters.problems=["faces_16x16"]', "parameters.labelled.faces_16x16=[2]"],
+    "srlsc_out_of_sample": ['parameters.problems=["faces_16x16"]', "parameters.labelled.faces_16x16=[2]"],
+    "srlsc_noise": ["parameters.labelled.faces_16x16=[2]", "parameters.noise=[0]"],
+    "kernel_nmf_time": ["parameters.iterations=2", "parameters.rounds=1", "parameters.sizes=[8, 16]"],
+    "sulf_classification": ['parameters.methods=["NMF-a", "CCA", "SULF1", "CoTra", "SULF"]'],
+    "sulf_clustering": ['parameters.methods=["CNMF-b", "SGNMF-a", "SULF2"]', "parameters.iterations=20"],
+    "sulf_parameters": [
+        'parameters.methods=["SULF"]',
+        "parameters.beta=[1]",
+        "parameters.gamma=[]",
+        "parameters.lam=[]",
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_end_to_end(name, tmp_path):
+    settings = [part for s in SMALL[name] for part in ("--set", s)]
+    assert main([name, "--quick", *settings, "--out", str(tmp_path), "--traceback"]) == 0
+    rows = read_rows(tmp_path / name / "results.jsonl")
+    scores = [r for r in rows if r["kind"] == "score"]
+    assert {r["method"] for r in scores} >= set(configs.load(tmp_path / name / "config.toml").parameters.methods)
+    rates = [r["accuracy"] for r in scores if "accuracy" in r]
+    assert all(0 <= rate <= 100 for rate in rates)
+    assert not rates or max(rates) > 80
+    assert rates or all(r.get("seconds", r.get("growth", r.get("speedup"))) > 0 for r in scores)
+    page = unescape((tmp_path / name / "report.html").read_text())
+    assert all(claim.text in page for claim in configs.load(configs.find(name)).header.claims)
+
+
+def test_ridge_classes_are_those_of_ridge_regression():
+    from sklearn.linear_model import RidgeClassifier
+
+    from benchmarks.experiments.sulf import ridge_classes
+
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 20)
+    V = 7 * (rng.random((60, 5)) + 0.3 * np.eye(3, 5)[y])
+    labels = splits.hidden(y, splits.per_class(y, 4, 0))
+    unit = V / np.sqrt(np.square(V).sum() / 60)
+    for alpha, found in zip((0.01, 10.0), ridge_classes(V, labels, (0.01, 10.0)), strict=True):
+        peer = RidgeClassifier(alpha=alpha).fit(unit[labels >= 0], labels[labels >= 0]).predict(unit)
+        assert np.array_equal(found, peer)
+
+
+def test_views_are_scaled_and_clusters_judged_without_labels():
+    from benchmarks.experiments import sulf
+    from benchmarks.methods import latent
+
+    job = Job("digit_views", "NMF-b", parameters=sulf.Parameters("clustering", ("digit_views",), ("NMF-b",)))
+    views, y = sulf.prepared(job), job.dataset().y
+    assert [np.square(v).sum() / len(y) for v in views.views] == pytest.approx([1, 1, 1], rel=1e-5)
+    labels = splits.hidden(y, splits.share_per_class(y, 0.5, 0))
+    # labelled rows that would be a cluster each, were they not left out
+    V = np.eye(10)[y] + 100 * (labels >= 0)[:, None] * np.arange(len(y))[:, None]
+    found = sulf.clustered(job, y, latent.Learnt(V), labels, np.flatnonzero(labels < 0))
+    assert found["", 0.0] == {"accuracy": 100, "nmi": pytest.approx(100)}
+
+
+def test_methods_without_labels_learn_once_and_points_name_views():
+    from benchmarks.experiments import sulf
+    from benchmarks.methods import latent
+
+    p = sulf.Parameters("classification", ("digit_views",), ("CCA",), runs=1, components=8, pca=(5, 9))
+    jobs = list(sulf.plan(p))
+    assert len(jobs) == p.splits
+    assert [q["pair"] for q in jobs[0].points[::2]] == ["pixels+fourier", "pixels+profiles", "fourier+profiles"]
+    job = replace(jobs[0], parameters=p)
+    learn = sulf.learner(job)
+    first = learn(job.dataset().y, 1)
+    assert learn(np.full(600, -1), 1)[0][0] is first[0][0]
+    V = first[0][1].V  # the mean of two sets of variates, each with the identity for its covariance
+    assert V.shape == (600, 8)
+    assert np.square(V).mean(0).max() <= 1 + 1e-9
+    assert set(latent.METHODS) >= set(p.methods)
+
+
+def test_shared_methods():
+    from sklearn.neighbors import KNeighborsClassifier
+
+    from benchmarks.methods.pipelines import METHODS, Setup, build, fit_all, method_rows, nearest_neighbour, score
+
+    data = load("faces_16x16", None, 0)
+    train = splits.share_per_class(data.y, 0.5, 0)
+    test = splits.rest(len(data.y), train)
+    X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
+    shown = splits.hidden(y, splits.per_class(y, 3, 0))
+    known = shown >= 0
+    for metric in ("euclidean", "cosine"):
+        peer = KNeighborsClassifier(1, metric=metric, algorithm="brute").fit(X[known], shown[known]).predict(T)
+        assert np.array_equal(nearest_neighbour(X, shown, T, metric), peer)
+    setup = Setup(12, max_iter=30, dtype="float64")
+    for name in METHODS:
+        model = fit_all([build(name, setup)], X, y)[0]
+        assert score(model, setup, X, y, T, y_test) > 30, name
+    rows = list(method_rows("PCA", setup, [{"n_components": 2}, {"n_components": 20}], (X, y), (T, y_test)))
+    assert [r["point"]["n_components"] for r in rows] == [2, 20]
+    assert rows[1]["cv"] > rows[0]["cv"]
+    with pytest.raises(ConfigError, match="did you mean 'N2S2L'"):
+        build("N2SL", setup)
+
+
+@pytest.mark.parametrize("kind", ["noise", "width"])
+def test_noise_has_the_variance_that_it_should(kind):
+    from scipy.spatial.distance import pdist
+
+    from benchmarks.experiments.srlsc import Draw, samples_of
+
+    clean, noisy = (samples_of(Draw("faces_32x32", None, 0, 1, 6, 0.5, noise)) for noise in ("", f"{kind}=0.05"))
+    assert np.array_equal(clean.y, noisy.y)
+    assert np.bincount(clean.y).tolist() == np.bincount(clean.y_new).tolist() == [3] * 15
+    grey = lambda S: 255 * np.concatenate([S.X, S.T])
+    noise = grey(noisy) - grey(clean)
+    measure = 0.05 * pdist(grey(clean)).mean()
+    assert noise.var() == pytest.approx(measure if kind == "noise" else measure**2 / 12, rel=0.02)
+    assert abs(noise.mean()) < 0.02 * noise.std()
+    assert abs(noise).max() < 1.001 * np.sqrt(3) * noise.std()
+
+
+def test_codes_of_a_split_are_computed_once(monkeypatch, tmp_path):
+    from benchmarks.experiments import srlsc
+    from nnfactor.sparse_coding import basis_pursuit as l1
+
+    seen, compute = [], l1.l1_codes
+    monkeypatch.setattr(l1, "l1_codes", lambda X, tol: seen.append((len(X), tol)) or compute(X, tol=tol))
+    srlsc.codes_of.cache_clear()
+    two = ["--set", 'parameters.methods=["S-RLSC", "S-RLSC-tuned"]', "--set", "parameters.labelled.faces_16x16=[2]"]
+    faces = ["--set", 'parameters.problems=["faces_16x16"]', "--set", 'parameters.gap_problems=["faces_16x16"]']
+    assert main(["srlsc_accuracy", "--quick", *faces, *two, "--out", str(tmp_path)]) == 0
+    assert seen == [(120, 0.01), (120, 0.0001)]
+    values = {r["name"]: r["value"] for r in read_rows(tmp_path / "srlsc_accuracy" / "results.jsonl") if "name" in r}
+    assert 0 <= values["change-gap0.0001"] <= values["largest-gap0.0001"] < 5
+
+
+def test_unit_lda_is_fishers_discriminant():
+    import scipy.linalg
+
+    from benchmarks.methods.pipelines import UnitLDA
+
+    data = load("iris", None)
+    lda = UnitLDA().fit(data.X, data.y)
+    means = np.array([data.X[data.y == c].mean(0) for c in range(3)])
+    within = (data.X - means[data.y]).T @ (data.X - means[data.y])
+    between = 50 * (means - data.X.mean(0)).T @ (means - data.X.mean(0))
+    W = scipy.linalg.eigh(between, within)[1][:, ::-1][:, :2]
+    W /= np.linalg.norm(W, axis=0)
+    assert np.abs((W * lda.components_.T).sum(0)) == pytest.approx([1, 1], abs=1e-8)
