@@ -101,9 +101,9 @@ def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
     Examples
     --------
     >>> from nnfactor.metrics import hoyer_sparsity
-    >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]]).tolist()
+    >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]]).round(6).tolist()
     [0.0, 1.0]
-    >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]], average=True)
+    >>> round(hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]], average=True), 6)
     0.5
     """
     as_torch = isinstance(F, Tensor)

@@ -336,5 +336,5 @@ def test_importing_the_package_brings_little_beside_torch_scipy_sparse_and_sklea
 
 @pytest.mark.parametrize("name", ["peers", "scaling"])
 def test_parameters_are_read_without_torch(name):
-    found = modules_after(f"from benchmarks import config\nconfig.load(config.find({name!r}))")
+    found = modules_after(f"from benchmarks.harness import config\nconfig.load(config.find({name!r}))")
     assert not found & {"torch", "sklearn", "scipy", "tensorly", "nnfactor"}

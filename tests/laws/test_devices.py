@@ -53,10 +53,10 @@ def there(p, device, dtype=torch.float32):
 @pytest.fixture
 def no_validation(monkeypatch):
     """`as_data` and beta <= 0 look at the data on the host, once, before the sweeps; here there is nothing to see."""
-    import nnfactor.core.terms as terms
+    from nnfactor.core.terms import fit
 
     monkeypatch.setattr(
-        terms, "as_data", lambda X, **_: X if isinstance(X, Dense | Sparse | SparseTensor) else Dense(X)
+        fit, "as_data", lambda X, **_: X if isinstance(X, Dense | Sparse | SparseTensor) else Dense(X)
     )
     monkeypatch.setattr(Dense, "smallest", lambda self: 1.0)
 
@@ -120,7 +120,7 @@ def test_sparse_data_trace(fake):
 
 @pytest.mark.parametrize("chunk", [1, 1 << 20])
 def test_sparse_tensors_trace(fake, monkeypatch, chunk):
-    monkeypatch.setattr("nnfactor.core.sparse_tensor.CHUNK", chunk)
+    monkeypatch.setattr("nnfactor.core.data.sparse_tensor.CHUNK", chunk)
     X, at = np.ones(20, np.float32), np.unravel_index(np.arange(0, 120, 6), (6, 4, 5))
     p = there(problem(3, (2,)), fake)
     data = SparseTensor(at, X, (6, 4, 5), fake, torch.float32)

@@ -182,7 +182,7 @@ def test_storage_kinds_agree(storage, order, betas):
 
 
 def test_chunks_change_nothing(monkeypatch):
-    import nnfactor.core.data as module
+    from nnfactor.core.data import chunks as module
 
     for order in (2, 3, 4):
         p = problem(order, (2,), seed=order)
@@ -201,7 +201,7 @@ def test_chunks_change_nothing(monkeypatch):
 
 
 def test_blocks_of_sparse_rows_change_nothing(monkeypatch):
-    import nnfactor.core.data as module
+    from nnfactor.core.data import sparse as module
 
     for zeros in (0.3, 0.9, 1.0):
         p = problem(2, (2,), seed=4, zeros=zeros)
