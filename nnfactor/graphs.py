@@ -1,4 +1,4 @@
-"""Graphs over samples as `Links`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency.
+"""Graphs over samples as `Graph`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency.
 
 Distances are Euclidean and the neighbours exact (`core/neighbors.py`); ties go to the smaller index.
 """
@@ -15,14 +15,14 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from .core import Links, as_links
+from .core import Graph, as_graph
 from .core.graph.neighbors import Pairs, Points, joined, nearest, read_points, shortest
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kernel = Callable[[np.ndarray], np.ndarray]
 
 
-def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") -> Links:
+def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") -> Graph:
     """Link i and j if i is among the p nearest samples of j or j among those of i.
 
     Symmetric, without self loops; one sample alone has no link.
@@ -64,7 +64,7 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
     return _links(points.n, nearest(points, min(p, points.n - 1)), kernel)
 
 
-def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Links, Links]:
+def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Graph, Graph]:
     """The intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007).
 
     Intrinsic: every labelled sample with its k1 nearest of the same class ("or", as in `knn_graph`). Penalty: for
@@ -104,7 +104,7 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
     return _intrinsic(points, code, k1), _penalty(points, code, k2)
 
 
-def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Links:
+def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
     """Neighbouring pixels (or voxels) of a grid, weight 1, in C order of the axes as `pixels` lists them.
 
     Parameters
@@ -171,7 +171,7 @@ def cube(rows: Array, shape: int | Sequence[int]) -> Array:
     return rows.reshape(*lengths, *rows.shape[1:])
 
 
-def adjacency_graph(A: Any) -> Links:
+def adjacency_graph(A: Any) -> Graph:
     """Links from an adjacency of your own: scipy sparse, array, tensor (dense or sparse) or DataFrame, (n, n).
 
     Weights are >= 0, finite and symmetric (up to 1e-12 of the largest); 0 is no link. The diagonal is dropped, for self
@@ -184,10 +184,10 @@ def adjacency_graph(A: Any) -> Links:
     >>> adjacency_graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]])
     Links(3 nodes, 2 links)
     """
-    return as_links(A if hasattr(A, "shape") or isinstance(A, Links) else np.asarray(A), name="A")
+    return as_graph(A if hasattr(A, "shape") or isinstance(A, Graph) else np.asarray(A), name="A")
 
 
-def _intrinsic(points: Points, code: np.ndarray, k1: int) -> Links:
+def _intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:
     cliques, found = np.full(points.n, -1), []
     for c in range(code.max(initial=-1) + 1):
         members = np.flatnonzero(code == c)
@@ -199,7 +199,7 @@ def _intrinsic(points: Points, code: np.ndarray, k1: int) -> Links:
     return _links(points.n, joined(found), cliques=cliques if (cliques >= 0).any() else None)
 
 
-def _penalty(points: Points, code: np.ndarray, k2: int) -> Links:
+def _penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
     labelled, classes, found = np.flatnonzero(code >= 0), code.max(initial=-1) + 1, []
     if classes > 1 and k2 > 0:
         some = points.take(labelled)
@@ -208,13 +208,13 @@ def _penalty(points: Points, code: np.ndarray, k2: int) -> Links:
     return _links(points.n, (labelled[i], labelled[j], squared))
 
 
-def _links(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndarray | None = None) -> Links:
+def _links(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndarray | None = None) -> Graph:
     """Links of weight `kernel(squared distances)`; every pair counts once, in whatever direction it was found."""
     i, j, squared = pairs
     _, once = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_index=True)
     i, j, weights = i[once], j[once], kernel(squared[once])
     S = sp.csr_array((weights, (i, j)), shape=(n, n))
-    return Links(S + S.T, cliques)
+    return Graph(S + S.T, cliques)
 
 
 def _stay(move: Sequence[int], lengths: Sequence[int]) -> tuple[slice, ...]:

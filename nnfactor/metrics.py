@@ -14,7 +14,7 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
-from .core import Term, see
+from .core import Term, block_of
 from .core.factors import column_norms, divide
 
 
@@ -169,7 +169,7 @@ def kkt_residual(
     >>> kkt_residual(terms, {"V": V, "U1": U}) < 1e-12, kkt_residual(terms, {"V": 2 * V, "U1": U}) > 0.1
     (True, True)
     """
-    touched = list(dict.fromkeys(name for term in terms for name in term.touches))
+    touched = list(dict.fromkeys(name for term in terms for name in term.factor_names))
     names = touched if names is None else [names] if isinstance(names, str) else list(names)
     unknown = [name for name in names if name not in touched]
     if unknown or not names:
@@ -181,8 +181,8 @@ def kkt_residual(
 
 def _stationarity(terms: Sequence[Term], factors: Mapping[str, Tensor], name: str) -> Tensor:
     F = factors[name]
-    block = see(terms, factors, name)
-    up, down = (part(F).expand_as(F).double() for part in (block.up, block.down))
+    block = block_of(terms, factors, name)
+    up, down = (part(F).expand_as(F).double() for part in (block.gradient_plus, block.gradient_minus))
     F, G = F.double(), up - down
     unit = column_norms(up) + column_norms(down)
     worst = torch.minimum(divide(F, column_norms(F).expand_as(F)), divide(G, unit.expand_as(G)))

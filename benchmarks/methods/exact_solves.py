@@ -1,7 +1,7 @@
 """Rules for V that nobody should use and every comparison needs: the M-matrix systems solved by dense algebra.
 
 Both solve what `nnfactor.core.m_matrix` solves iteratively, `(diag(up / v_j) - links_j) x_j = pull_j` for every column
-j, in its symmetric form with unit diagonal: with s = sqrt(v / up) and x = s w, `(1 - s links s) w = s pull`. Zero
+j, in its symmetric form with unit diagonal: with s = sqrt(v / up) and x = s w, `(1 - s S s) w = s b`. Zero
 entries of V stay zero and need no case; a column whose `up` vanishes stays as it is.
 """
 
@@ -13,7 +13,7 @@ from functools import lru_cache, reduce
 import torch
 from torch import Tensor
 
-from nnfactor.core import Block, Links, Quad, multiplicative
+from nnfactor.core import Block, Graph, Quad, multiplicative
 from nnfactor.core.factors import component_major, divide
 
 Graphs = list[tuple[Tensor, Tensor]]  # adjacencies (n, n) and their weights of the columns (k,)
@@ -36,20 +36,20 @@ def cholesky(F: Tensor, block: Block) -> Tensor:
 
 
 def _m_matrix(F: Tensor, block: Block, solve: Callable[[Tensor, Graphs, Tensor], Tensor]) -> Tensor:
-    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Links) and not q.mixes_columns]
+    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Graph) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
-    up = block.up(F)
-    pull = block.without(coupled).down(F)
+    up = block.gradient_plus(F)
+    linear_minus = block.without(coupled).gradient_minus(F)
     s = divide(F, up).sqrt()
     graphs = [(dense(q.rows, F.device, F.dtype), _of_every_column(q, F)) for q in coupled]
-    w = solve(s.mT, graphs, (s * pull).mT)
+    w = solve(s.mT, graphs, (s * linear_minus).mT)
     x = (s * w.mT).clamp_(min=0)
     return component_major(torch.where(up > 0, x, F))
 
 
 @lru_cache(maxsize=16)
-def dense(links: Links, device: torch.device, dtype: torch.dtype) -> Tensor:
+def dense(links: Graph, device: torch.device, dtype: torch.dtype) -> Tensor:
     """The adjacency of a graph as a dense matrix, kept."""
     return torch.from_numpy(links.toarray()).to(device, dtype)
 

@@ -10,19 +10,19 @@ from .data.as_data import Data, as_data
 from .data.dense import Dense
 from .data.sparse import Sparse
 from .data.sparse_tensor import SparseTensor
-from .graph.graph import Links, as_links
+from .graph.graph import Graph, as_graph
 from .rules.base import Rule, composed
 from .rules.hals import hals
 from .rules.m_matrix import m_matrix
 from .rules.multiplicative import multiplicative
 from .rules.projected_gradient import projected
 from .solve import init
-from .solve.extrapolation import accelerated, extrapolated
+from .solve.extrapolation import bmme, her
 from .solve.run import Progress, Run, iterate, run, step, take
-from .terms.base import Term, objective, see
+from .terms.base import Term, block_of, objective
 from .terms.beta import BetaFit
 from .terms.fit import Fit
-from .terms.laplacian import Graph
+from .terms.laplacian import Laplacian
 from .terms.penalties import L1, L2, L21
 
 __all__ = [
@@ -35,7 +35,7 @@ __all__ = [
     "Dense",
     "Fit",
     "Graph",
-    "Links",
+    "Laplacian",
     "Progress",
     "Quad",
     "Rule",
@@ -43,13 +43,14 @@ __all__ = [
     "Sparse",
     "SparseTensor",
     "Term",
-    "accelerated",
     "as_data",
-    "as_links",
+    "as_graph",
+    "block_of",
+    "bmme",
     "composed",
-    "extrapolated",
     "factors",
     "hals",
+    "her",
     "init",
     "iterate",
     "m_matrix",
@@ -57,7 +58,6 @@ __all__ = [
     "objective",
     "projected",
     "run",
-    "see",
     "step",
     "take",
 ]

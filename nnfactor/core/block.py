@@ -5,7 +5,8 @@ For a factor `F (..., n, k)` the model is, up to a constant,
     f(F) = sum_q sign_q <F, A_q F G_q> - 2 <pull - push, F>          A_q, G_q, pull, push >= 0
 
 with `A_q` acting on rows (a graph, weights, a small matrix, or nothing) and `G_q` on columns (a Gram matrix or
-weights). Half its gradient is `up(F) - down(F)`. Splitting coefficients instead of the gradient keeps what the better
+weights). Half its gradient is `gradient_plus(F) - gradient_minus(F)`. Splitting coefficients instead of
+the gradient keeps what the better
 rules need: the Gram matrix, the graph, the curvature.
 """
 
@@ -19,9 +20,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from .cache import remembered
-from .factors import mixed, row_major
-from .graph.graph import Links
+from .cache import cached
+from .factors import row_major, times_columns
+from .graph.graph import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +56,8 @@ def split(block: Block) -> Block:
         plus, minus = _parts(q.cols)
         quads += [replace(q, cols=plus), replace(q, cols=minus, sign=-q.sign)]
     net = _net(block)
-    pull, push = (None, None) if net is None else _parts(net, fresh=net is not block.pull)
-    return replace(block, quads=tuple(quads), pull=pull, push=push)
+    linear_minus, linear_plus = (None, None) if net is None else _parts(net, fresh=net is not block.linear_minus)
+    return replace(block, quads=tuple(quads), linear_minus=linear_minus, linear_plus=linear_plus)
 
 
 def weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
@@ -66,8 +67,11 @@ def weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
         for q in b.quads:
             kinds.setdefault((id(q.rows), q.sign, str((q.span, q.mixes_columns))), []).append((q, w))
     quads = [replace(pairs[0][0], cols=_sum_of([(q.cols, w) for q, w in pairs])) for pairs in kinds.values()]
-    linear = [_weighted_sum([b.pull for b in blocks], weights), _weighted_sum([b.push for b in blocks], weights)]
-    return Block(quads=tuple(quads), pull=linear[0], push=linear[1])
+    linear = [
+        _weighted_sum([b.linear_minus for b in blocks], weights),
+        _weighted_sum([b.linear_plus for b in blocks], weights),
+    ]
+    return Block(quads=tuple(quads), linear_minus=linear[0], linear_plus=linear[1])
 
 
 def _weighted_sum(parts: Sequence[Tensor | None], weights: Sequence[Tensor]) -> Tensor | None:
@@ -92,14 +96,14 @@ def _parts(Z: Tensor, fresh: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def _net(block: Block) -> Tensor | None:
-    """`pull - push`."""
-    if block.push is None:
-        return block.pull
-    return -block.push if block.pull is None else block.pull - block.push
+    """`linear_minus - linear_plus`."""
+    if block.linear_plus is None:
+        return block.linear_minus
+    return -block.linear_plus if block.linear_minus is None else block.linear_minus - block.linear_plus
 
 
 @dataclass(frozen=True, eq=False)
-class Some:
+class RowSubset:
     """Some of n rows: the weights 1 for them and 0 for the others, so that a quad costs what they do.
 
     Attributes
@@ -115,7 +119,7 @@ class Some:
 
     def take(self, F: Tensor) -> Tensor:
         """Those rows of a factor, in its memory order; remembered for as long as F lives."""
-        return remembered(F, self._take)
+        return cached(F, self._take)
 
     def _take(self, F: Tensor) -> Tensor:
         return F.index_select(-2, self.index) if row_major(F) else F.mT.index_select(-1, self.index).mT
@@ -146,14 +150,14 @@ class Quad:
     """
 
     cols: Tensor
-    rows: Tensor | Links | Some | None = None
+    rows: Tensor | Graph | RowSubset | None = None
     sign: int = 1
     span: slice | None = None
 
     def __call__(self, F: Tensor) -> Tensor:
         """`rows F cols` on its columns, without the sign; F's memory order is kept, but for a graph."""
         F = F if self.span is None else F[..., self.span]
-        return self.on_rows(mixed(F, self.cols) if self.mixes_columns else F * self.cols)
+        return self.on_rows(times_columns(F, self.cols) if self.mixes_columns else F * self.cols)
 
     def on_rows(self, F: Tensor) -> Tensor:
         """`rows F`."""
@@ -174,7 +178,7 @@ class Quad:
     @property
     def partial(self) -> bool:
         """Whether it acts on some columns or some rows only."""
-        return self.span is not None or isinstance(self.rows, Some)
+        return self.span is not None or isinstance(self.rows, RowSubset)
 
     @property
     def mixes_columns(self) -> bool:
@@ -192,17 +196,17 @@ class Quad:
         rows = self._rows
         if rows is None:
             return 1.0
-        return rows.degree(F) if isinstance(rows, Links) else rows.sum(-1, keepdim=True)
+        return rows.degree(F) if isinstance(rows, Graph) else rows.sum(-1, keepdim=True)
 
     @property
-    def _rows(self) -> Tensor | Links | None:
+    def _rows(self) -> Tensor | Graph | None:
         """What acts on the rows; of some rows, their weights."""
-        return self.rows.mask if isinstance(self.rows, Some) else self.rows
+        return self.rows.mask if isinstance(self.rows, RowSubset) else self.rows
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
-    """The linear part that some rows have beside everybody's, `-2 <pull - push, F on those rows>`.
+class RowSubsetLinear:
+    """The linear part that some rows have beside everybody's, `-2 <linear_minus - linear_plus, F on those rows>`.
 
     Attributes
     ----------
@@ -210,9 +214,9 @@ class Part:
     pull, push : Tensor (..., r, k)
     """
 
-    rows: Some
-    pull: Tensor
-    push: Tensor
+    rows: RowSubset
+    linear_minus: Tensor
+    linear_plus: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +227,7 @@ class Block:
     ----------
     quads : tuple of Quad
     pull, push : Tensor or None
-        `(..., n, k)` or what broadcasts to it: the linear part, `-2 <pull - push, F>`.
+        `(..., n, k)` or what broadcasts to it: the linear part, `-2 <linear_minus - linear_plus, F>`.
     quadratic : bool
         False where pull and push hold at the current `F` only (beta-divergences).
     powers : (float, float)
@@ -234,17 +238,17 @@ class Block:
     """
 
     quads: tuple[Quad, ...] = ()
-    pull: Tensor | None = None
-    push: Tensor | None = None
+    linear_minus: Tensor | None = None
+    linear_plus: Tensor | None = None
     quadratic: bool = True
     powers: tuple[float, float] = (1.0, 2.0)
-    parts: tuple[Part, ...] = ()
+    parts: tuple[RowSubsetLinear, ...] = ()
 
     def __add__(self, other: Block) -> Block:
         return Block(
             self.quads + other.quads,
-            _plus(self.pull, other.pull),
-            _plus(self.push, other.push),
+            _plus(self.linear_minus, other.linear_minus),
+            _plus(self.linear_plus, other.linear_plus),
             self.quadratic and other.quadratic,
             (min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
             self.parts + other.parts,
@@ -271,17 +275,21 @@ class Block:
         """The block without some of its quads."""
         return replace(self, quads=tuple(q for q in self.quads if all(q is not other for other in quads)))
 
-    def up(self, F: Tensor) -> Tensor:
+    def gradient_plus(self, F: Tensor) -> Tensor:
         """The part of half the gradient that drives entries down: push and the positive quads."""
-        return _total([q for q in self.quads if q.sign > 0], self.push, F, [(p.rows, p.push) for p in self.parts])
+        return _total(
+            [q for q in self.quads if q.sign > 0], self.linear_plus, F, [(p.rows, p.linear_plus) for p in self.parts]
+        )
 
-    def down(self, F: Tensor) -> Tensor:
+    def gradient_minus(self, F: Tensor) -> Tensor:
         """The part of half the gradient that drives entries up: pull and the negative quads."""
-        return _total([q for q in self.quads if q.sign < 0], self.pull, F, [(p.rows, p.pull) for p in self.parts])
+        return _total(
+            [q for q in self.quads if q.sign < 0], self.linear_minus, F, [(p.rows, p.linear_minus) for p in self.parts]
+        )
 
     def half_gradient(self, F: Tensor) -> Tensor:
-        """`up(F) - down(F)`."""
-        return self.up(F) - self.down(F)
+        """`gradient_plus(F) - gradient_minus(F)`."""
+        return self.gradient_plus(F) - self.gradient_minus(F)
 
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
@@ -292,10 +300,10 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
     """Add what quads are worth at F to a tensor of all columns, in place."""
     for q in quads:
         columns = q.span or slice(None)
-        if isinstance(q.rows, Some):
+        if isinstance(q.rows, RowSubset):
             here = q.rows.take(F if q.span is None else F[..., columns])
-            q.rows.add(total[..., columns], mixed(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
-        elif isinstance(q.rows, Links) and not q.mixes_columns:
+            q.rows.add(total[..., columns], times_columns(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
+        elif isinstance(q.rows, Graph) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif (weights := q.entry_weights(F)) is not None:
             total[..., columns].addcmul_(F[..., columns], weights, value=alpha)
@@ -304,7 +312,7 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
     return total
 
 
-def _total(quads: list[Quad], linear: Tensor | None, F: Tensor, parts: Sequence[tuple[Some, Tensor]]) -> Tensor:
+def _total(quads: list[Quad], linear: Tensor | None, F: Tensor, parts: Sequence[tuple[RowSubset, Tensor]]) -> Tensor:
     """The sum of quads, a linear part and those of some rows; a new tensor only where there is something to add."""
     whole = [q for q in quads if q.mixes_columns and not q.partial]
     rest = [q for q in quads if q not in whole]

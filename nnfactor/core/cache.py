@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 
-class Memo:
+class TensorCache:
     """One kept value per key, handed out again while its inputs have not changed.
 
     "Not changed" means identity and version: the same tensor objects, not written to since. The memo holds its
@@ -50,7 +50,7 @@ def _state(inputs: tuple[Tensor, ...]) -> list[tuple[int, int]]:
     return [(id(t), t._version) for t in inputs]
 
 
-def remembered(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
+def cached(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function.
 
     Writes that leave no new version (to `F.data`, or to a numpy array of the same memory) are not noticed.

@@ -29,8 +29,8 @@ def ratios(x: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor | None]:
     if beta == 0:
         inverse = y.reciprocal()
         return x * inverse * inverse, inverse
-    push = y.pow(beta - 1)
-    return x * (push / y), push
+    linear_plus = y.pow(beta - 1)
+    return x * (linear_plus / y), linear_plus
 
 
 def powers(beta: float) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .cache import remembered, tiny
+from .cache import cached, tiny
 
 
 def unfold(X: Tensor, mode: int, order: int | None = None) -> Tensor:
@@ -63,19 +63,19 @@ def reconstruct(factors: Sequence[Tensor], weights: Tensor | None = None) -> Ten
     first = factors[0] if weights is None else factors[0] * weights.unsqueeze(-2)
     if len(factors) == 1:
         return first.sum(-1)
-    cut = even_cut([F.shape[-2] for F in factors])
+    cut = even_split([F.shape[-2] for F in factors])
     left, right = khatri_rao([first, *factors[1:cut]]), khatri_rao(factors[cut:])
     return (left @ right.mT).reshape(*first.shape[:-2], *(F.shape[-2] for F in factors))
 
 
-def even_cut(shape: Sequence[int]) -> int:
+def even_split(shape: Sequence[int]) -> int:
     """Where to cut a list of dimensions in two so that the larger product is as small as possible."""
     return min(range(1, len(shape)), key=lambda s: max(prod(shape[:s]), prod(shape[s:])))
 
 
 def gram(F: Tensor) -> Tensor:
     """`F'F`, `(..., k, k)`; remembered for as long as F lives, because every term that needs it asks again."""
-    return remembered(F, _gram)
+    return cached(F, _gram)
 
 
 def _gram(F: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ def row_major(F: Tensor) -> bool:
     return F.dim() == 2 and F.shape[1] > 1 and F.stride(1) == 1
 
 
-def mixed(F: Tensor, G: Tensor) -> Tensor:
+def times_columns(F: Tensor, G: Tensor) -> Tensor:
     """`F G` for a symmetric `G (..., k, k)`, in the memory order of F."""
     return F @ G if row_major(F) else (G @ F.mT).mT
 
@@ -181,7 +181,7 @@ def to_rows(F: Tensor) -> Tensor:
 
 def rows_of(F: Tensor, span: slice | None = None) -> Tensor:
     """`to_rows` of all columns or some; the turned copy is kept for as long as F lives: several graphs ask for it."""
-    rows = remembered(F, to_rows)
+    rows = cached(F, to_rows)
     if span is None:
         return rows
     return rows[:, span] if F.dim() == 2 else rows.view(F.shape[-2], -1, F.shape[-1])[..., span].flatten(1)
@@ -194,7 +194,7 @@ def from_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 def square_norms(F: Tensor) -> Tensor:
     """Squared lengths of the columns, `(..., 1, k)`: the diagonal of the Gram that the fit needs anyway."""
-    return remembered(F, _square_norms)
+    return cached(F, _square_norms)
 
 
 def _square_norms(F: Tensor) -> Tensor:

@@ -269,7 +269,7 @@ def test_dense_solvers_equal_tight_cg(alpha, zeros):
 
     from benchmarks.experiments.nge_speed.family import instance
     from benchmarks.methods import exact_solves as rules
-    from nnfactor.core import m_matrix, see
+    from nnfactor.core import block_of, m_matrix
 
     at = instance(load("small_faces", None, 0), 2, alpha, 0, torch.device("cpu"), torch.float64)
     V = at.start["V"].clone()
@@ -277,7 +277,7 @@ def test_dense_solvers_equal_tight_cg(alpha, zeros):
         V[::3, ::2] = 0
         V[:, 5] = 0
     factors = {**at.start, "V": V}
-    block = see(at.terms(), factors, "V")
+    block = block_of(at.terms(), factors, "V")
     wanted = m_matrix(V, block, tol=1e-12)
     for rule in (rules.inverses, rules.cholesky):
         got = rule(V, block)

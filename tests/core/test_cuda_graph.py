@@ -11,7 +11,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nnfactor.core import Fit, accelerated, extrapolated, hals, multiplicative, run, step, take
+from nnfactor.core import Fit, bmme, hals, her, multiplicative, run, step, take
 from nnfactor.core.solve import extrapolation as extrapolate
 from nnfactor.core.solve import run as solve
 from nnfactor.core.solve.cuda_graph import captured
@@ -54,7 +54,7 @@ class Record(TorchDispatchMode):
 def sweeps(key, rule, batch):
     """An eager and a captured sweep of the same model, each with its own memory, and their common start."""
     p = problem(3, batch, seed=3)
-    names = lambda terms: [n for n in p.order_of_updates if any(n in t.touches for t in terms)]
+    names = lambda terms: [n for n in p.order_of_updates if any(n in t.factor_names for t in terms)]
     make = lambda terms: step(terms, dict.fromkeys(names(terms), RULES[rule]))
     return make(MODELS[key](p)), captured(make(MODELS[key](p)), CPU, Record), {"factors": p.factors}
 
@@ -106,10 +106,10 @@ def test_a_state_that_remembers_the_last_one():
 @pytest.mark.parametrize(
     ("method", "rule", "key"),
     [
-        (accelerated, hals, "fit"),
-        (accelerated, hals, "ridge, sparse"),
-        (partial(accelerated, unit=("U1", "U2")), RULES["composed"], "nge"),
-        (extrapolated, multiplicative, "beta 1"),
+        (her, hals, "fit"),
+        (her, hals, "ridge, sparse"),
+        (partial(her, unit=("U1", "U2")), RULES["composed"], "nge"),
+        (bmme, multiplicative, "beta 1"),
     ],
 )
 def test_momentum_is_replayed_bit_for_bit(method, rule, key, batch, monkeypatch):

@@ -13,11 +13,11 @@ from nnfactor import NGE, NMF, NTF, GraphNMF
 from nnfactor.core import (
     BetaFit,
     Fit,
-    Graph,
-    accelerated,
+    Laplacian,
     as_data,
-    extrapolated,
+    bmme,
     hals,
+    her,
     iterate,
     m_matrix,
     multiplicative,
@@ -33,9 +33,9 @@ SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}
 K = 4
 three_sweeps = partial(hals, sweeps=3)
 CASES = {  # method, term, rule
-    "frobenius": (accelerated, Fit, three_sweeps),
-    "kullback-leibler": (extrapolated, partial(BetaFit, beta=1), multiplicative),
-    "beta 1.5": (extrapolated, partial(BetaFit, beta=1.5), multiplicative),
+    "frobenius": (her, Fit, three_sweeps),
+    "kullback-leibler": (bmme, partial(BetaFit, beta=1), multiplicative),
+    "beta 1.5": (bmme, partial(BetaFit, beta=1.5), multiplicative),
 }
 every_case = pytest.mark.parametrize("case", CASES)
 
@@ -59,7 +59,7 @@ def hals_reference(X, factors, mode, sweeps):
     return F
 
 
-def her(start, iterations, improve, value_of, unit=False):
+def her_reference(start, iterations, improve, value_of, unit=False):
     """Algorithm 2 of Ang and Gillis (2019), hp = 3: the accepted pair, its values, and how many were refused.
 
     `unit`: bases are brought to unit columns before they are extrapolated, their lengths go into the next factor.
@@ -107,7 +107,9 @@ def in_range(bases, V):
 
 def her_frobenius(X, start, iterations, sweeps):
     """Without graphs."""
-    return her(start, iterations, lambda Fs, mode: hals_reference(X, Fs, mode, sweeps), lambda Fs: ref.frobenius(X, Fs))
+    return her_reference(
+        start, iterations, lambda Fs, mode: hals_reference(X, Fs, mode, sweeps), lambda Fs: ref.frobenius(X, Fs)
+    )
 
 
 def her_with_graphs(X, start, iterations, pair, alpha, q, efforts):
@@ -118,9 +120,9 @@ def her_with_graphs(X, start, iterations, pair, alpha, q, efforts):
         M, G = ref.mttkrp(X, factors, mode), ref.gram(factors, mode)
         if mode:
             energies = np.array([ref._energy(Y[j], v) for j, v in enumerate(factors[0].T)])
-            G, F = G + np.diag(energies * ref.gauge(factors, mode)), factors[mode].copy()
+            G, F = G + np.diag(energies * ref.norms_of(factors, mode)), factors[mode].copy()
         else:
-            w = ref.gauge(factors)
+            w = ref.norms_of(factors)
             F = ref._v_step(X, factors, Y, w, "m_matrix").copy()
         for _ in range(efforts[mode]):
             linear, degree = M, np.zeros_like(F)
@@ -133,10 +135,10 @@ def her_with_graphs(X, start, iterations, pair, alpha, q, efforts):
                 F[:, j] = np.maximum(0, F[:, j] + (linear[:, j] - F @ G[:, j]) * step)
         return F
 
-    return her(start, iterations, improve, lambda Fs: ref.nge_objective(X, Fs, pair, alpha, q), unit=True)
+    return her_reference(start, iterations, improve, lambda Fs: ref.nge_objective(X, Fs, pair, alpha, q), unit=True)
 
 
-def bmme(X, start, iterations, beta):
+def bmme_reference(X, start, iterations, beta):
     """Algorithm 1 of Hien, Leplat and Gillis (2024) with Nesterov's weights, for a CP model."""
     now, before, t = list(start), list(start), 1.0
     for _ in range(iterations):
@@ -167,7 +169,7 @@ def test_frobenius_is_the_published_algorithm(order, sweeps, n):
     names = ("V", *(f"U{b}" for b in range(1, order)))
     rules = dict.fromkeys([*names[1:], "V"], partial(hals, sweeps=sweeps))
     factors = {name: torch.from_numpy(F) for name, F in zip(names, start)}
-    result = run([Fit(X, names)], rules, factors, method=accelerated, max_iter=n, tol=0)
+    result = run([Fit(X, names)], rules, factors, method=her, max_iter=n, tol=0)
     theirs, values, refused = her_frobenius(X, start, n, sweeps)
     assert_same([result.factors[name] for name in names], theirs, 1e-9 if n <= 5 else 1e-6)
     np.testing.assert_allclose(result.history()["objective"], values, rtol=1e-7)
@@ -181,7 +183,7 @@ def test_estimators_use_it(order, sweeps):
     assert_same([model.embedding_, *model.factors_], her_frobenius(X, start, 8, sweeps)[0])
     assert_same([model.loss_], [ref.frobenius(X, [model.embedding_, *model.factors_])])
     model = NTF(K, loss=1, init=start, max_iter=8, tol=0).fit(X)
-    assert_same([model.embedding_, *model.factors_], bmme(X, start, 8, 1), 1e-8)
+    assert_same([model.embedding_, *model.factors_], bmme_reference(X, start, 8, 1), 1e-8)
 
 
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
@@ -215,8 +217,8 @@ def test_unit_columns_keep_momentum_from_running_away():
     X, start = data(2)
     factors = {name: torch.from_numpy(F) for name, F in zip(("V", "U1"), start)}
     links = np.ones((len(X), len(X))) - np.eye(len(X))
-    terms = [Fit(X, ("V", "U1")), Graph(links, "V", gauge=("U1",), weight=0.5)]
-    sweep = accelerated(terms, {"U1": hals, "V": hals}, unit=("U1",))
+    terms = [Fit(X, ("V", "U1")), Laplacian(links, "V", norms_of=("U1",), weight=0.5)]
+    sweep = her(terms, {"U1": hals, "V": hals}, unit=("U1",))
     for _, state in zip(range(300), iterate(sweep, {"factors": factors})):
         lengths = state["memory"]["before"]["U1"].norm(dim=0)
         assert (((lengths - 1).abs() < 1e-12) | (lengths == 0)).all()
@@ -235,7 +237,7 @@ def test_factors_do_not_run_apart(shape, k, dtype):
         fit = Fit(torch.from_numpy(X), ("V", "U1", "U2")[: len(shape)])
         start = dict(zip(fit.modes, init.random(fit.data, k, seed)))
         rules = dict.fromkeys((*fit.modes[1:], "V"), three_sweeps)
-        result = run([fit], rules, start, method=accelerated, max_iter=400, tol=0)
+        result = run([fit], rules, start, method=her, max_iter=400, tol=0)
         lengths = torch.stack([F.norm(dim=0) for F in result.factors.values()])
         alive = (lengths > 0).all(0)
         assert alive.any() and lengths[:, alive].max() < 1e9
@@ -255,7 +257,7 @@ def test_starts_off_balance_and_off_scale_lose_nothing(exponents):
         start = {name: torch.from_numpy(F.astype(dtype)) for name, F in zip(fit.modes, draws)}
         rules = dict.fromkeys((*fit.modes[1:], "V"), three_sweeps)
         told = {"max_iter": 150, "tol": 0}
-        plain, fast = (run([fit], rules, start, method=method, **told) for method in (step, accelerated))
+        plain, fast = (run([fit], rules, start, method=method, **told) for method in (step, her))
         assert fast.objective[0] <= 1.05 * plain.objective[0]
         assert fast.objective[0] <= fast.history()["objective"].min() + 2e-5 * (X.astype(float) ** 2).sum()
         assert max(float(F.max()) for F in fast.factors.values()) < 1e9
@@ -298,8 +300,8 @@ def test_divergences_are_the_published_algorithm(order, beta, n):
     names = ("V", *(f"U{b}" for b in range(1, order)))
     rules = dict.fromkeys([*names[1:], "V"], multiplicative)
     factors = {name: torch.from_numpy(F) for name, F in zip(names, start)}
-    result = run([BetaFit(X, names, beta)], rules, factors, method=extrapolated, max_iter=n, tol=0)
-    assert_same([result.factors[name] for name in names], bmme(X, start, n, beta), 1e-8)
+    result = run([BetaFit(X, names, beta)], rules, factors, method=bmme, max_iter=n, tol=0)
+    assert_same([result.factors[name] for name in names], bmme_reference(X, start, n, beta), 1e-8)
 
 
 def spread(case, batch, seed=3, order=2, dtype=torch.float64):
@@ -402,7 +404,7 @@ def test_divergences_hardly_ever_rise():
         for seed in range(4):
             p = problem(2, seed=seed, zeros=0.3 * (seed % 2), shape=(20, 15))
             rules = dict.fromkeys(p.order_of_updates, multiplicative)
-            values = run([BetaFit(p.X, p.modes, beta)], rules, p.factors, method=extrapolated, max_iter=100, tol=0)
+            values = run([BetaFit(p.X, p.modes, beta)], rules, p.factors, method=bmme, max_iter=100, tol=0)
             values = values.history()["objective"]
             rises.append(np.max(np.diff(values)) / values[0])
     assert max(rises) < 1e-3
@@ -417,7 +419,7 @@ def test_products_with_the_data_are_two_an_iteration():
         setattr(
             fit.data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F)
         )
-    run([fit], dict.fromkeys(("U1", "V"), hals), p.factors, method=accelerated, max_iter=50, tol=0)
+    run([fit], dict.fromkeys(("U1", "V"), hals), p.factors, method=her, max_iter=50, tol=0)
     assert counts == {"times": 51, "times_transposed": 50}  # one more for the objective at the start
 
 
@@ -431,7 +433,7 @@ def test_graph_models_take_two_products_with_the_data_a_sweep(order, monkeypatch
         monkeypatch.setattr(
             data, name, lambda F, name=name, product=product: counts.update({name: counts[name] + 1}) or product(F)
         )
-    terms = [Fit(data, p.modes), Graph(p.own, "V", gauge=p.modes[1:], weight=3.0)]
+    terms = [Fit(data, p.modes), Laplacian(p.own, "V", norms_of=p.modes[1:], weight=3.0)]
     rules, method = fastest(p.modes, data.shape, 3, m_matrix)
     run(terms, rules, p.factors, method=method, max_iter=30, tol=0)
     assert min(counts.values()) == 30 and max(counts.values()) <= 33  # more where the start is brought to length one
@@ -513,7 +515,7 @@ def test_kullback_leibler_factors_hold_no_denormal_numbers():
     fit = BetaFit(X, ("V", "U1"))
     start = dict(zip(fit.modes, init.random(fit.data, 6, 0)))
     rules = dict.fromkeys(("U1", "V"), multiplicative)
-    for F in run([fit], rules, start, method=extrapolated, max_iter=400, tol=0).factors.values():
+    for F in run([fit], rules, start, method=bmme, max_iter=400, tol=0).factors.values():
         assert not ((F > 0) & (F < 1e-30)).any() and (F == 0).any()
 
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnfactor.core import Links
+from nnfactor.core import Graph
 from nnfactor.core.graph import neighbors
 from nnfactor.graphs import adjacency_graph, cube, grid_graph, knn_graph, marginal_fisher_graphs, pixels
 
@@ -138,7 +138,7 @@ def test_more_neighbours_than_samples_is_complete_and_one_sample_is_alone():
     X = np.arange(5.0)[:, None]
     for p in (4, 5, 100):
         np.testing.assert_array_equal(knn_graph(X, p).toarray(), 1 - np.eye(5))
-    assert knn_graph([[3.0, 1.0]]).n_links == 0
+    assert knn_graph([[3.0, 1.0]]).n_edges == 0
     assert knn_graph([[3.0, 1.0]], weights="median").n_nodes == 1
 
 
@@ -206,7 +206,7 @@ def test_gaussian_weights_of_duplicates_are_one():
     X = np.array([[0.0], [0.0], [0.0], [0.0], [3.0]])
     W = knn_graph(X, 1, weights="median").toarray()
     assert W[0, 1] == 1.0 and W[0, 4] == pytest.approx(np.exp(-1))
-    assert knn_graph([[0.0], [1.0]], weights=1e-300).n_links == 0  # underflow, documented
+    assert knn_graph([[0.0], [1.0]], weights=1e-300).n_edges == 0  # underflow, documented
 
 
 def test_components_and_isolated_nodes_are_finite():
@@ -217,7 +217,7 @@ def test_components_and_isolated_nodes_are_finite():
     A = S.toarray()
     A[5] = A[:, 5] = 0
     L = torch.tensor(reference.laplacian(A)).float()
-    alone = Links(A)
+    alone = Graph(A)
     torch.testing.assert_close(alone.energy(F), (F * (L @ F)).sum(0, keepdim=True))
     assert alone.degree(F)[5] == 0 and torch.isfinite(alone.energy(F)).all()
 
@@ -278,7 +278,7 @@ def test_cliques_are_class_sums_and_small_k1_is_sparse():
     assert own.adjacency[:12].nnz == own.adjacency.nnz > 0
     assert (own.cliques[12:16] >= 0).all() and (own.cliques[:12] == -1).all()
     everyone, _ = marginal_fisher_graphs(X, y, n_neighbors=20)
-    assert everyone.adjacency.nnz == 0 and everyone.n_links == 66 + 6
+    assert everyone.adjacency.nnz == 0 and everyone.n_edges == 66 + 6
     np.testing.assert_array_equal(everyone.toarray(), (y[:, None] == y) & (y >= 0) & ~np.eye(20, dtype=bool))
 
 
@@ -286,7 +286,7 @@ def test_cliques_are_class_sums_and_small_k1_is_sparse():
 def test_no_label_and_one_class(classes, expected):
     y = [0, 0, -1, 0] if classes else [-1] * 4
     own, between = marginal_fisher_graphs(np.arange(8.0).reshape(4, 2), y)
-    assert (own.n_links, between.n_links) == expected
+    assert (own.n_edges, between.n_edges) == expected
     F = torch.ones(4, 2, dtype=torch.float64)
     assert (own @ F).shape == (4, 2) and between.energy(F).sum() == 0
 
@@ -310,7 +310,7 @@ def test_kinds_of_labels():
     before = y.copy()
     marginal_fisher_graphs(X, y)
     np.testing.assert_array_equal(y, before)
-    assert marginal_fisher_graphs([[0.0], [1.0]], np.array([3, 3], dtype=np.uint8))[0].n_links == 1
+    assert marginal_fisher_graphs([[0.0], [1.0]], np.array([3, 3], dtype=np.uint8))[0].n_edges == 1
 
 
 @cases
@@ -321,7 +321,7 @@ def test_links_with_cliques_equal_dense_algebra(seed, batch, dtype):
     rng = np.random.default_rng(seed)
     n, k = int(rng.integers(1, 12)), int(rng.integers(1, 4))
     A = np.triu(rng.random((n, n)) * (rng.random((n, n)) < 0.3), 1)
-    links = Links(A + A.T, rng.integers(-1, 3, n), clique_weight=rng.random())
+    links = Graph(A + A.T, rng.integers(-1, 3, n), clique_weight=rng.random())
     F = torch.from_numpy(rng.random((*batch, k, n))).to(dtype).mT
     S = links.toarray()
     np.testing.assert_array_equal(S, S.T)
@@ -342,7 +342,7 @@ def test_links_with_cliques_equal_dense_algebra(seed, batch, dtype):
 def test_marginal_fisher_of_one_large_class_is_cheap():
     X, y = np.random.default_rng(0).normal(size=(6000, 2)), np.zeros(6000, dtype=int)
     own, between = marginal_fisher_graphs(X, y, n_neighbors=6000)
-    assert own.n_links == 6000 * 5999 // 2 and own.adjacency.nnz == 0 and between.n_links == 0
+    assert own.n_edges == 6000 * 5999 // 2 and own.adjacency.nnz == 0 and between.n_edges == 0
 
 
 # Grids and adjacencies
@@ -375,9 +375,9 @@ def test_pixels_and_cube_are_inverse_and_agree_with_the_grid():
 def test_adjacency_graph_reads_everything():
     A = np.array([[0.0, 2.0, 0.0], [2.0, 5.0, 1.0], [0.0, 1.0, 0.0]])
     expected = A - np.diag(np.diag(A))
-    for Z in (A, A.tolist(), sp.csc_matrix(A), torch.tensor(A), torch.tensor(A).to_sparse(), pd.DataFrame(A), Links(A)):
+    for Z in (A, A.tolist(), sp.csc_matrix(A), torch.tensor(A), torch.tensor(A).to_sparse(), pd.DataFrame(A), Graph(A)):
         np.testing.assert_array_equal(adjacency_graph(Z).toarray(), expected)
-    links = Links(A)
+    links = Graph(A)
     assert adjacency_graph(links) is links
 
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sulf_reference import K, problem, quiet_fit, solve_W
 
-from nnfactor.core import L2, L21, Block, Fit, Quad, as_data, multiplicative, objective, run, see
+from nnfactor.core import L2, L21, Block, Fit, Quad, as_data, block_of, multiplicative, objective, run
 from nnfactor.core.rules.closed_form import exact, least_squares, simplex
 from nnfactor.core.terms.multiview import Labels, SemiFit, Views
 from nnfactor.models.factorization.sulf import SULF
@@ -50,15 +50,15 @@ class TestLaws:
     def test_half_gradient_and_signs_with_free_bases(self, batch, k):
         factors, terms = batched(batch, signed=True, k=k)
         for term in terms:
-            for name in term.touches:
+            for name in term.factor_names:
                 leaf = {**factors, name: factors[name].clone().requires_grad_()}
                 term.value(leaf).sum().backward()
                 block = term.block(factors, name)
                 torch.testing.assert_close(
                     block.half_gradient(factors[name]), leaf[name].grad / 2, rtol=1e-9, atol=1e-9
                 )
-                coefficients = [block.pull, block.push, *(q.cols for q in block.quads)]
-                coefficients += [z for part in block.parts for z in (part.pull, part.push)]
+                coefficients = [block.linear_minus, block.linear_plus, *(q.cols for q in block.quads)]
+                coefficients += [z for part in block.parts for z in (part.linear_minus, part.linear_plus)]
                 coefficients += [q.rows for q in block.quads if isinstance(q.rows, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in coefficients if c is not None)
 
@@ -69,8 +69,8 @@ class TestLaws:
             alone = [{name: F[i] for name, F in factors.items()} for i in range(3)]
             before = start = objective(terms, factors)
             for name, rule in (*rules(signed).items(), *rules(signed).items()):
-                factors = {**factors, name: rule(factors[name], see(terms, factors, name))}
-                alone = [{**f, name: rule(f[name], see(terms, f, name))} for f in alone]
+                factors = {**factors, name: rule(factors[name], block_of(terms, factors, name))}
+                alone = [{**f, name: rule(f[name], block_of(terms, f, name))} for f in alone]
                 after = objective(terms, factors)
                 assert bool((after <= before + 1e-10 * start).all()), (seed, name)
                 for i in range(3):
@@ -81,7 +81,7 @@ class TestLaws:
     def test_float32_stays_float32(self):
         factors, terms = batched((2,), dtype=torch.float32, signed=True)
         for name, rule in rules(True).items():
-            assert rule(factors[name], see(terms, factors, name)).dtype == torch.float32
+            assert rule(factors[name], block_of(terms, factors, name)).dtype == torch.float32
 
     def test_one_bad_problem_leaves_the_others_alone(self):
         for signed in (False, True):
@@ -91,8 +91,8 @@ class TestLaws:
                 bad = {**factors, "V": factors["V"].clone()}
                 bad["V"][0, 0, 0] = torch.nan
                 rule = rules(signed)[name]
-                mine = rule(factors[name], see(terms, bad, name))
-                torch.testing.assert_close(mine[1], rule(factors[name], see(terms, factors, name))[1])
+                mine = rule(factors[name], block_of(terms, bad, name))
+                torch.testing.assert_close(mine[1], rule(factors[name], block_of(terms, factors, name))[1])
                 assert not bool(torch.isfinite(objective(terms, {**bad, name: mine})[0]))  # so that it is dropped
 
     def test_least_squares_is_that_of_the_stacked_system(self):
@@ -103,10 +103,10 @@ class TestLaws:
             V[:, rng.random(k) < 0.2] = 0
             labels = Labels(torch.tensor(Y), torch.ones(n, dtype=torch.bool), weight=1e8)
             factors = {"V": torch.tensor(V), "W": torch.tensor(W)}
-            mine = least_squares(factors["W"], see([labels, L21("W", 100.0)], factors, "W"))
+            mine = least_squares(factors["W"], block_of([labels, L21("W", 100.0)], factors, "W"))
             E = 1 / (2 * np.sqrt((W**2).sum(1) + 1e-10))
             np.testing.assert_allclose(mine, solve_W(V, Y, E, 1e8, 100.0), rtol=1e-6, atol=1e-7)
-            free = least_squares(factors["W"], see([labels], factors, "W"))
+            free = least_squares(factors["W"], block_of([labels], factors, "W"))
             np.testing.assert_allclose(free, np.linalg.pinv(V) @ Y, rtol=1e-7, atol=1e-9)
 
     def test_exact_with_dependent_and_tiny_columns(self):
@@ -115,7 +115,7 @@ class TestLaws:
         V[:, 1], V[:, 2], V[:, 3] = V[:, 0], 0, V[:, 3] * 1e-12
         fit = SemiFit(as_read(X), ("V", "U"))
         factors = {"V": torch.tensor(V), "U": torch.tensor(rng.normal(size=(5, 4)))}
-        U = exact(factors["U"], see([fit], factors, "U"))
+        U = exact(factors["U"], block_of([fit], factors, "U"))
         before, after = (float(fit.value({**factors, "U": F})) for F in (factors["U"], U))
         best = np.sum((X - V[:, :1] @ np.linalg.lstsq(V[:, :1], X, rcond=None)[0]) ** 2)
         assert bool(torch.isfinite(U).all()) and after <= min(before, best * (1 + 1e-12))
@@ -123,11 +123,11 @@ class TestLaws:
     def test_rules_refuse_what_they_cannot_take(self):
         factors, terms = batched()
         with pytest.raises(ValueError, match="least_squares solves for"):
-            least_squares(factors["V"], see(terms, factors, "V"))
+            least_squares(factors["V"], block_of(terms, factors, "V"))
         with pytest.raises(ValueError, match="exact solves for"):
-            exact(factors["V"], see(terms, factors, "V"))
+            exact(factors["V"], block_of(terms, factors, "V"))
         with pytest.raises(ValueError, match="simplex takes"):
-            simplex(factors["V"], see(terms, factors, "V"))
+            simplex(factors["V"], block_of(terms, factors, "V"))
         with pytest.raises(ValueError, match="2 numbers, but there are 3 views"):
             Views(terms[0].fits, scales=(1.0, 2.0))
         with pytest.raises(ValueError, match=r"labelled \(n,\)"):
@@ -155,12 +155,14 @@ costs = st.lists(
 @given(costs, st.floats(1e-6, 1e6))
 def test_simplex_satisfies_kkt(c, lam):
     c = np.array(c)
-    block = Block(quads=(Quad(torch.full((1, len(c)), lam, dtype=torch.float64)),), push=torch.tensor(c)[None] / 2)
+    block = Block(
+        quads=(Quad(torch.full((1, len(c)), lam, dtype=torch.float64)),), linear_plus=torch.tensor(c)[None] / 2
+    )
     pi = simplex(torch.zeros(1, len(c), dtype=torch.float64), block)[0].numpy()
     gradient, scale = c + 2 * lam * pi, max(c.max(), lam)
     mu = gradient[pi.argmax()]
     assert (pi >= 0).all() and abs(pi.sum() - 1) <= 1e-12
     assert np.abs(gradient - mu)[pi > 0].max() <= 1e-12 * scale and (gradient >= mu - 1e-12 * scale).all()
-    block = Block(quads=(Quad(torch.zeros(1, len(c), dtype=torch.float64)),), push=torch.tensor(c)[None] / 2)
+    block = Block(quads=(Quad(torch.zeros(1, len(c), dtype=torch.float64)),), linear_plus=torch.tensor(c)[None] / 2)
     corner = simplex(torch.zeros(1, len(c), dtype=torch.float64), block)[0].numpy()
     assert corner[c.argmin()] == 1 and corner.sum() == 1

@@ -139,8 +139,8 @@ class TestVerbs:
         for F, i in zip(Fs, at):
             F[i] = 1.0
         for mode, i in enumerate(at):
-            pull = data.mttkrp(Fs, mode)
-            assert int((pull != 0).sum()) == len(set(i)) and float(pull.sum()) == 6
+            linear_minus = data.mttkrp(Fs, mode)
+            assert int((linear_minus != 0).sum()) == len(set(i)) and float(linear_minus.sum()) == 6
         assert float(data.residual_sq(Fs)) > 0
 
     @pytest.mark.parametrize("beta", [0.5, 1.5, 3])

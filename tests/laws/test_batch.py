@@ -204,10 +204,10 @@ class TestBatchesEqualSeparateFits:
 class TestPadding:
     @pytest.mark.parametrize("rule", [hals, m_matrix, multiplicative, projected])
     def test_zero_columns_stay_exactly_zero(self, rule):
-        from nnfactor.core import Fit, Graph, step
+        from nnfactor.core import Fit, Laplacian, step
 
         A = np.ones((12, 12))
-        terms = [Fit(X, ("V", "U1")), Graph(A, "V", gauge=("U1",), weight=100.0)]
+        terms = [Fit(X, ("V", "U1")), Laplacian(A, "V", norms_of=("U1",), weight=100.0)]
         V, U = (torch.from_numpy(np.random.default_rng(d).random((d, 5))) for d in (12, 8))
         V[:, 3:] = U[:, 3:] = 0
         state = {"factors": {"V": V, "U1": U}}
@@ -234,7 +234,7 @@ class TestMemory:
 
         seen = runs(monkeypatch)
         several = lambda: [make("NGE", k, random_state=s, n_init=3) for s, k in enumerate((3, 4, 3))]
-        limit = problems_at_once * room.batch_bytes(as_data(X), 4)
+        limit = problems_at_once * room.bytes_per_problem(as_data(X), 4)
         check(several(), several(), X, Y, max_bytes=limit)
         split = seen[:-3]
         assert sum(split) == 9 and max(split) <= problems_at_once and max(split) - min(split) <= 1

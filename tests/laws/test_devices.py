@@ -15,10 +15,10 @@ from nnfactor.core import (
     BetaFit,
     Fit,
     Graph,
-    Links,
-    accelerated,
-    extrapolated,
+    Laplacian,
+    bmme,
     hals,
+    her,
     m_matrix,
     multiplicative,
     objective,
@@ -28,7 +28,7 @@ from nnfactor.core.data.dense import Dense
 from nnfactor.core.data.sparse import Sparse
 from nnfactor.core.data.sparse_tensor import SparseTensor
 from nnfactor.core.rules.closed_form import least_squares, simplex
-from nnfactor.core.solve.run import reached
+from nnfactor.core.solve.run import objective_of
 
 gpu = pytest.mark.gpu
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
@@ -55,9 +55,7 @@ def no_validation(monkeypatch):
     """`as_data` and beta <= 0 look at the data on the host, once, before the sweeps; here there is nothing to see."""
     from nnfactor.core.terms import fit
 
-    monkeypatch.setattr(
-        fit, "as_data", lambda X, **_: X if isinstance(X, Dense | Sparse | SparseTensor) else Dense(X)
-    )
+    monkeypatch.setattr(fit, "as_data", lambda X, **_: X if isinstance(X, Dense | Sparse | SparseTensor) else Dense(X))
     monkeypatch.setattr(Dense, "smallest", lambda self: 1.0)
 
 
@@ -69,7 +67,7 @@ def test_sweeps_trace_without_mixing_devices_or_reading_the_host(fake, no_valida
     for order, batch in ((2, ()), (3, (2,))):
         p = there(problem(order, batch), fake)
         terms = EVERYTHING[key](p)
-        names = [n for n in p.order_of_updates if any(n in t.touches for t in terms)]
+        names = [n for n in p.order_of_updates if any(n in t.factor_names for t in terms)]
         state = step(terms, dict.fromkeys(names, RULES[rule]))({"factors": p.factors})
         values = objective(terms, state["factors"])
         assert values.device == fake and values.shape == batch and values.dtype == torch.float64
@@ -81,10 +79,10 @@ def test_sweeps_trace_without_mixing_devices_or_reading_the_host(fake, no_valida
 @pytest.mark.parametrize(
     ("key", "method", "rule"),
     [
-        ("fit", accelerated, hals),
-        ("nge", partial(accelerated, unit=("U1",)), RULES["composed"]),
-        ("beta 1", extrapolated, multiplicative),
-        ("beta 1.5", extrapolated, multiplicative),
+        ("fit", her, hals),
+        ("nge", partial(her, unit=("U1",)), RULES["composed"]),
+        ("beta 1", bmme, multiplicative),
+        ("beta 1.5", bmme, multiplicative),
     ],
 )
 def test_sweeps_with_momentum_trace(fake, no_validation, key, method, rule):
@@ -94,7 +92,7 @@ def test_sweeps_with_momentum_trace(fake, no_validation, key, method, rule):
         sweep, state = method(terms, dict.fromkeys(p.order_of_updates, rule)), {"factors": p.factors}
         for _ in range(3):
             state = sweep(state)
-        values = reached(terms, state)
+        values = objective_of(terms, state)
         assert values.device == fake and values.shape == batch and values.dtype == torch.float64
         for name, F in state["factors"].items():
             assert F.device == fake and F.dtype == torch.float32 and F.shape == p.factors[name].shape
@@ -113,7 +111,7 @@ def test_coefficients_and_view_weights_trace(fake, no_validation):
 def test_sparse_data_trace(fake):
     X = sp.random(9, 7, density=0.4, format="csr", dtype=np.float32, random_state=0)
     p = there(problem(2, (2,), shape=(9, 7)), fake)
-    for terms in ([Fit(Sparse(X, fake, torch.float32), p.modes), Graph(p.own, "V")],):
+    for terms in ([Fit(Sparse(X, fake, torch.float32), p.modes), Laplacian(p.own, "V")],):
         state = step(terms, dict.fromkeys(("U1", "V"), multiplicative))({"factors": p.factors})
         assert objective(terms, state["factors"]).device == fake
 
@@ -175,8 +173,8 @@ def test_cuda_agrees_with_the_cpu(case, dtype, tol):
 @pytest.mark.parametrize("rule", [multiplicative, m_matrix, hals])
 def test_no_synchronisation_inside_a_sweep(rule):
     X = torch.rand(60, 50, device="cuda")
-    own = Links(sp.csr_array(np.triu(np.ones((60, 60)), 1) + np.tril(np.ones((60, 60)), -1)))
-    terms = [Fit(X, ("V", "U1")), Graph(own, "V", gauge=("U1",)), L2("V", 0.1)]
+    own = Graph(sp.csr_array(np.triu(np.ones((60, 60)), 1) + np.tril(np.ones((60, 60)), -1)))
+    terms = [Fit(X, ("V", "U1")), Laplacian(own, "V", norms_of=("U1",)), L2("V", 0.1)]
     state = {"factors": {"V": torch.rand(60, 8, device="cuda"), "U1": torch.rand(50, 8, device="cuda")}}
     sweep = step(terms, dict.fromkeys(("U1", "V"), rule))
     state = sweep(state)

@@ -182,7 +182,7 @@ def test_a_sparse_graph_is_never_dense_on_cuda():
     A = sp.csr_array((np.ones(8 * n), (i, (i + np.tile(np.arange(1, 9), n)) % n)), shape=(n, n))
     p = problem(2, shape=(6, 5), k=4)  # a plain start of the right names
     X, V = torch.rand(n, 20, device="cuda"), torch.rand(4, n, device="cuda").mT
-    terms = [Fit(X, p.modes), nnfactor.core.Graph(A.maximum(A.T), "V", weight=0.1)]
+    terms = [Fit(X, p.modes), nnfactor.core.Laplacian(A.maximum(A.T), "V", weight=0.1)]
     torch.cuda.reset_peak_memory_stats()
     factors = {"V": V, "U1": torch.rand(4, 20, device="cuda").mT}
     run(terms, {"U1": multiplicative, "V": m_matrix}, factors, max_iter=5, tol=0)

@@ -14,14 +14,14 @@ from nnfactor.core import (
     L21,
     BetaFit,
     Fit,
-    Graph,
+    Laplacian,
+    block_of,
     factors,
     hals,
     m_matrix,
     multiplicative,
     objective,
     run,
-    see,
     step,
     take,
 )
@@ -49,7 +49,7 @@ def test_half_gradient_is_that_of_autograd(key, order):
     for batch in BATCHES:
         p = problem(order, batch, seed=order, zeros=0.0)
         for term in EVERYTHING[key](p):
-            for name in term.touches:
+            for name in term.factor_names:
                 leaf = {**p.factors, name: p.factors[name].clone().requires_grad_()}
                 term.value(leaf).sum().backward()
                 close(term.block(p.factors, name).half_gradient(p.factors[name]), leaf[name].grad / 2, 1e-8)
@@ -61,10 +61,10 @@ def test_every_coefficient_is_nonnegative(key):
         for zeros in (0.0, 0.5):
             p = problem(order, (2,), seed=order, zeros=zeros)
             terms = EVERYTHING[key](p)
-            for name in {n for t in terms for n in t.touches}:
-                block = see(terms, p.factors, name)
-                parts = [block.pull, block.push, *(q.cols for q in block.quads)]
-                parts += [z for part in block.parts for z in (part.pull, part.push)]
+            for name in {n for t in terms for n in t.factor_names}:
+                block = block_of(terms, p.factors, name)
+                parts = [block.linear_minus, block.linear_plus, *(q.cols for q in block.quads)]
+                parts += [z for part in block.parts for z in (part.linear_minus, part.linear_plus)]
                 rows = [q.rows for q in block.quads if isinstance(q.rows, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in [*parts, *rows] if c is not None)
 
@@ -89,7 +89,7 @@ def assert_monotone(terms, p, rule, sweeps=4):
     before = objective(terms, factors)
     for _ in range(sweeps):
         for name in p.order_of_updates:
-            factors = {**factors, name: rule(factors[name], see(terms, factors, name))}
+            factors = {**factors, name: rule(factors[name], block_of(terms, factors, name))}
             after = objective(terms, factors)
             assert bool((after <= before + 1e-9 * scale).all()), (name, before, after)
             assert bool(torch.isfinite(factors[name]).all()) and bool((factors[name] >= 0).all())
@@ -129,7 +129,7 @@ def test_the_memory_order_of_factors_changes_nothing(key, rule):
 
 def test_factors_of_sparse_data_stay_in_rows():
     p = problem(2, seed=4, k=3)
-    terms = [Fit(p.X.to_sparse_coo(), p.modes), Graph(p.own, "V")]
+    terms = [Fit(p.X.to_sparse_coo(), p.modes), Laplacian(p.own, "V")]
     sweep = step(terms, {"U1": multiplicative, "V": m_matrix})
     factors = sweep({"factors": {n: component_major(p.factors[n]) for n in p.modes}})["factors"]
     assert all(row_major(factors[name]) for name in p.modes)
@@ -144,11 +144,11 @@ def test_panels_of_a_wide_gram_change_nothing(k):
 
 def test_slabs_of_a_wide_factor_change_nothing():
     p = problem(2, (2,), seed=1, k=70, shape=(30, 40))
-    block = see([Fit(p.X, p.modes), Graph(p.own, "V")], p.factors, "V")
+    block = block_of([Fit(p.X, p.modes), Laplacian(p.own, "V")], p.factors, "V")
     V, G = p.factors["V"].clone(), block.quads[0].cols
     plain = V.clone()
     curvature = G.diagonal(dim1=-2, dim2=-1)[:, None] + 2 * p.own.degree(V)
-    linear = block.pull - p.own.degree(V) * V + p.own @ V
+    linear = block.linear_minus - p.own.degree(V) * V + p.own @ V
     for j in range(70):
         gradient = linear[..., j] - (plain @ G[..., j, None])[..., 0]
         plain[..., j] = (plain[..., j] + gradient / curvature[..., j]).clamp(min=0)
@@ -218,7 +218,7 @@ def test_blocks_of_sparse_rows_change_nothing(monkeypatch):
 def test_no_cg_step_is_the_multiplicative_rule():
     for seed in range(20):
         p = problem(2 + seed % 3, (2,), seed=seed, zeros=0.3)
-        block = see(MODELS["nge"](p), p.factors, "V")
+        block = block_of(MODELS["nge"](p), p.factors, "V")
         close(m_matrix(p.factors["V"], block, cg=0, sweeps=1), multiplicative(p.factors["V"], block), 1e-12)
 
 
@@ -227,13 +227,13 @@ def test_m_matrix_agrees_with_a_dense_solve(solver):
     for seed in range(5):
         p = problem(2, seed=seed, zeros=0.2)
         V = p.factors["V"]
-        block = see([Fit(p.X, p.modes), Graph(p.own, "V", weight=3.0)], p.factors, "V")
-        up, S = block.up(V), torch.from_numpy(p.own.toarray())
+        block = block_of([Fit(p.X, p.modes), Laplacian(p.own, "V", weight=3.0)], p.factors, "V")
+        up, S = block.gradient_plus(V), torch.from_numpy(p.own.toarray())
         solved = torch.zeros_like(V)
         for j in range(V.shape[1]):
             alive = V[:, j] > 0
             A = torch.diag(up[alive, j] / V[alive, j]) - 3.0 * S[alive][:, alive]
-            solved[alive, j] = torch.linalg.solve(A, block.pull[alive, j])
+            solved[alive, j] = torch.linalg.solve(A, block.linear_minus[alive, j])
         close(m_matrix(V, block, **solver), solved, 1e-7)
 
 
@@ -248,10 +248,10 @@ def test_rules_never_write_into_what_they_are_given():
         p = problem(2, seed=5, zeros=0.1)
         for rule in RULES.values():
             copies = {n: F.clone() for n, F in p.factors.items()}
-            block = see(MODELS[key](p), p.factors, "V")
-            pull = block.pull.clone()
+            block = block_of(MODELS[key](p), p.factors, "V")
+            linear_minus = block.linear_minus.clone()
             rule(p.factors["V"], block)
-            assert torch.equal(pull, block.pull)
+            assert torch.equal(linear_minus, block.linear_minus)
             assert all(torch.equal(p.factors[n], copies[n]) for n in copies)
 
 
@@ -267,7 +267,7 @@ def test_the_memo_sees_writes():
 @pytest.mark.parametrize("rule", ["hals", "projected", "m_matrix"])
 def test_rules_refuse_what_they_cannot_take(rule):
     p = problem(2)
-    block = see([BetaFit(p.X, p.modes, 1), L1("V", 1.0)], p.factors, "V")
+    block = block_of([BetaFit(p.X, p.modes, 1), L1("V", 1.0)], p.factors, "V")
     with pytest.raises(ValueError, match="multiplicative"):
         RULES[rule](p.factors["V"], block)
 
@@ -395,7 +395,7 @@ def test_what_is_remembered_does_not_keep_the_factor(k, component_major):
 
 
 @pytest.mark.parametrize(
-    "term", [partial(Graph, np.ones((3, 3)) - np.eye(3), "V"), *(partial(T, "V") for T in (L1, L2, L21))]
+    "term", [partial(Laplacian, np.ones((3, 3)) - np.eye(3), "V"), *(partial(T, "V") for T in (L1, L2, L21))]
 )
 @pytest.mark.parametrize("weight", [-1.0, np.nan, np.inf])
 def test_weights_that_no_rule_is_monotone_for_are_refused(term, weight):
@@ -411,5 +411,5 @@ def test_nothing_from_inference_mode_is_remembered():
     with torch.inference_mode():
         gram(F)
         fit.block(factors, "V")
-    ((gram(F) @ W).sum() + (fit.block(factors, "V").pull @ W).sum()).backward()
+    ((gram(F) @ W).sum() + (fit.block(factors, "V").linear_minus @ W).sum()).backward()
     assert W.grad is not None

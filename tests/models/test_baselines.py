@@ -6,10 +6,10 @@ import scipy.sparse as sp
 import torch
 
 from nnfactor import NMF
-from nnfactor.core import Links, as_data, objective
+from nnfactor.core import Graph, as_data, objective
 from nnfactor.graphs import knn_graph
 from nnfactor.models.factorization.constrained_nmf import ConstrainedNMF
-from nnfactor.models.factorization.graph_nmf import GraphNMF, labelled_links
+from nnfactor.models.factorization.graph_nmf import GraphNMF, overwrite_labelled
 from nnfactor.models.factorization.local_nmf import LNMF
 
 K, N, M = 4, 15, 8
@@ -151,7 +151,7 @@ GRAPHS = {
     "own": ({"graph": adjacency()}, None, lambda X: adjacency()),
     "sparse": ({"graph": sp.coo_array(adjacency())}, None, lambda X: adjacency()),
     "labels": ({"n_neighbors": 3}, Y, lambda X: overwritten(neighbours(X, 3), Y)),
-    "own, labels": ({"graph": Links(adjacency())}, Y, lambda X: overwritten(adjacency(), Y)),
+    "own, labels": ({"graph": Graph(adjacency())}, Y, lambda X: overwritten(adjacency(), Y)),
 }
 
 
@@ -225,9 +225,9 @@ def test_no_weight_is_nmf(solver, plain):
 
 def test_labels_cost_no_pairs():
     y = np.repeat([0, 1], 3000)
-    links = labelled_links(Links(sp.csr_array((6000, 6000))), y)
-    assert links.adjacency.nnz == 0 and links.n_links == 2 * 3000 * 2999 // 2
-    with_cliques = labelled_links(Links(None, cliques=np.array([0, 0, 0, 1, 1])), np.array([0, 1, -1, 1, -1]))
+    links = overwrite_labelled(Graph(sp.csr_array((6000, 6000))), y)
+    assert links.adjacency.nnz == 0 and links.n_edges == 2 * 3000 * 2999 // 2
+    with_cliques = overwrite_labelled(Graph(None, cliques=np.array([0, 0, 0, 1, 1])), np.array([0, 1, -1, 1, -1]))
     close(
         with_cliques.toarray(), overwritten(np.kron(np.eye(2), np.ones((3, 3)))[:5, :5] - np.eye(5), [0, 1, -1, 1, -1])
     )
@@ -352,11 +352,11 @@ def test_the_graph_is_that_of_the_data_as_given():
 
 
 def test_the_objective_is_that_of_the_terms():
-    from nnfactor.core.terms.must_link import TiedFit, Ties
+    from nnfactor.core.terms.must_link import GroupedFit, SampleGroups
 
     X, groups = data(), np.array([0, 1, 2, 2, 0, 3, 4, 3, 3, 2, 5, 0, 2, 6, 2])
     F, U = (torch.from_numpy(Z) for Z in start(n=7))
-    term = TiedFit(as_data(X), ("F", "U"), Ties(groups))
+    term = GroupedFit(as_data(X), ("F", "U"), SampleGroups(groups))
     spread = F[groups] / torch.from_numpy(np.sqrt(np.bincount(groups)))[groups, None]
     expected = np.sum((X - spread.numpy() @ U.numpy().T) ** 2)
     np.testing.assert_allclose(objective([term], {"F": F, "U": U}), expected)

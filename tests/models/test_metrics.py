@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnfactor.core import L1, BetaFit, Fit, Graph, Links, hals, multiplicative, run
+from nnfactor.core import L1, BetaFit, Fit, Graph, Laplacian, hals, multiplicative, run
 from nnfactor.metrics import clustering_accuracy, hoyer_sparsity, kkt_residual, normalized_mutual_information
 
 relaxed = settings(max_examples=60, deadline=None, derandomize=True)
@@ -102,7 +102,10 @@ def nmf(seed=0, n=12, m=9, k=3):
 MODELS = {
     "frobenius": lambda X: [Fit(X, ("V", "U1"))],
     "kullback-leibler": lambda X: [BetaFit(X, ("V", "U1"), 1.0)],
-    "graph": lambda X: [Fit(X, ("V", "U1")), Graph(Links(np.ones((len(X), len(X)))), "V", gauge=("U1",), weight=0.1)],
+    "graph": lambda X: [
+        Fit(X, ("V", "U1")),
+        Laplacian(Graph(np.ones((len(X), len(X)))), "V", norms_of=("U1",), weight=0.1),
+    ],
 }
 
 

@@ -150,8 +150,8 @@ def test_options_work_in_their_direction():
     rough = lambda model: np.trace(model.transform(X).T @ near @ model.transform(X)) / model.transform(X).var()
     assert rough(SMFA(1, beta=1e3).fit(X, y)) < rough(SMFA(1, beta=1e-6).fit(X, y))
     few, many = MFA(1, n_pairs=1).fit(X, y), MFA(1, n_pairs=50).fit(X, y)
-    assert few.graph_[1].n_links < many.graph_[1].n_links
-    assert MFA(1, n_neighbors=1).fit(X, y).graph_[0].n_links < MFA(1, n_neighbors=9).fit(X, y).graph_[0].n_links
+    assert few.graph_[1].n_edges < many.graph_[1].n_edges
+    assert MFA(1, n_neighbors=1).fit(X, y).graph_[0].n_edges < MFA(1, n_neighbors=9).fit(X, y).graph_[0].n_edges
     assert MFA(1, pca=2).fit(X, y).n_pca_ == 2 and MFA(1, pca=None).fit(X, y).n_pca_ == 8
 
 

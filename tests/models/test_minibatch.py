@@ -11,12 +11,12 @@ from sklearn.datasets import load_digits
 from tables import problem
 
 from nnfactor import N2S2L, NGE, NMF, NTF, MarginalFisher
-from nnfactor.core import BetaFit, Fit, Graph, Links, hals, multiplicative, objective, projected, run
+from nnfactor.core import BetaFit, Fit, Graph, Laplacian, hals, multiplicative, objective, projected, run
 from nnfactor.core.data.sparse import Sparse
-from nnfactor.core.solve.minibatch import Epochs, batches_of, moved
-from nnfactor.core.terms.base import see
-from nnfactor.core.terms.batch_laplacian import Cut, Seen
-from nnfactor.core.terms.statistics import Moments, Ratios, energies, zero_sums
+from nnfactor.core.solve.minibatch import MiniBatchSweep, batches_of, moved
+from nnfactor.core.terms.base import block_of
+from nnfactor.core.terms.batch_laplacian import BatchLaplacian, BatchNeighbourhood
+from nnfactor.core.terms.statistics import KLStatistics, SufficientStatistics, energies, zero_sums
 from nnfactor.graphs import marginal_fisher_graphs
 
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
@@ -39,10 +39,10 @@ def labels(n, seed=0):
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_moments_are_what_the_bases_see_of_all_samples(order, batch):
     p = problem(order, batch)
-    graphs = [Graph(p.own, "V", gauge=p.modes[1:], weight=2.0, columns=p.first)]
-    bare = [Graph(p.own, "V", weight=2.0, columns=p.first)]
+    graphs = [Laplacian(p.own, "V", norms_of=p.modes[1:], weight=2.0, columns=p.first)]
+    bare = [Laplacian(p.own, "V", weight=2.0, columns=p.first)]
     fit = Fit(p.X, p.modes)
-    term = Moments(p.modes[1:], fit.data.sqnorm())
+    term = SufficientStatistics(p.modes[1:], fit.data.sqnorm())
     state = {**p.factors, **zero_sums(term, p.factors)}
     for rows in batches_of(len(p.X), 2, 0):
         rows = torch.from_numpy(rows)
@@ -51,14 +51,17 @@ def test_moments_are_what_the_bases_see_of_all_samples(order, batch):
     state["energy"] = energies(bare, p.factors["V"])
     torch.testing.assert_close(term.value(state), objective([fit, *graphs], p.factors))
     for name in p.modes[1:]:
-        mine, full = see([term], state, name), see([fit, *graphs], p.factors, name)
-        torch.testing.assert_close(mine.up(state[name]), full.up(state[name]))
-        torch.testing.assert_close(mine.down(state[name]), full.down(state[name]))
+        mine, full = block_of([term], state, name), block_of([fit, *graphs], p.factors, name)
+        torch.testing.assert_close(mine.gradient_plus(state[name]), full.gradient_plus(state[name]))
+        torch.testing.assert_close(mine.gradient_minus(state[name]), full.gradient_minus(state[name]))
 
 
 def test_half_gradients_of_the_sums():
     p = problem(2, (2,))
-    for term, fit in ((Moments(("U1",)), Fit(p.X, p.modes)), (Ratios(("U1",)), BetaFit(p.X, p.modes, 1.0))):
+    for term, fit in (
+        (SufficientStatistics(("U1",)), Fit(p.X, p.modes)),
+        (KLStatistics(("U1",)), BetaFit(p.X, p.modes, 1.0)),
+    ):
         state = {**p.factors, **zero_sums(term, p.factors)}
         state |= moved(state, term.of(fit.data, state))
         U = state["U1"].clone().requires_grad_()
@@ -71,7 +74,7 @@ def test_half_gradients_of_the_sums():
 
 def test_a_share_that_is_taken_out_leaves_nothing():
     p = problem(2, dtype=torch.float32)
-    term, fit = Moments(("U1",)), Fit(p.X, p.modes)
+    term, fit = SufficientStatistics(("U1",)), Fit(p.X, p.modes)
     zero = zero_sums(term, p.factors)
     share = term.of(fit.data, p.factors)
     for key, left in moved(moved(zero, share), {k: 0 * v for k, v in share.items()}, share).items():
@@ -88,25 +91,25 @@ def test_a_cut_sees_the_whole_graph(batch, weighted):
     rng = np.random.default_rng(0)
     n, rows = 12, np.array([7, 0, 3, 4, 11])
     A = np.triu(rng.random((n, n)) < 0.4, 1) * (rng.random((n, n)) if weighted else 1.0)
-    links = Links(A + A.T, cliques=rng.integers(-1, 3, size=n), clique_weight=0.7)
+    links = Graph(A + A.T, cliques=rng.integers(-1, 3, size=n), clique_weight=0.7)
     V, U = (torch.as_tensor(rng.random((*batch, 4, d))).mT for d in (n, 5))
     for columns in (None, np.arange(4) > 1, np.zeros(4)):
-        graph = Graph(links, "V", gauge=("U1",), weight=3.0, columns=columns)
-        cut = Cut(graph, rows)
-        mine = Seen(cut, cut.outside(V))
+        graph = Laplacian(links, "V", norms_of=("U1",), weight=3.0, columns=columns)
+        cut = BatchNeighbourhood(graph, rows)
+        mine = BatchLaplacian(cut, cut.outside(V))
         here, new = V[..., rows, :], V.clone()
         new[..., rows, :] = torch.as_tensor(rng.random(here.shape))
         full = graph.block({"V": V, "U1": U}, "V")
         part = mine.block({"V": here, "U1": U}, "V")
         expected = full.half_gradient(V)[..., rows, :]
         torch.testing.assert_close(part.half_gradient(here).expand_as(expected), expected)
-        whole = [Graph(links, "V", weight=3.0, columns=columns)]
+        whole = [Laplacian(links, "V", weight=3.0, columns=columns)]
         change = mine.energy(new[..., rows, :]) - mine.energy(here)
         torch.testing.assert_close(change, energies(whole, new) - energies(whole, V))
 
 
 def test_batches_are_a_partition():
-    links = Links(np.eye(23, k=1) + np.eye(23, k=-1))
+    links = Graph(np.eye(23, k=1) + np.eye(23, k=-1))
     for given in ({}, {"graphs": [links]}, {"graphs": [links], "codes": labels(23)}):
         for size in (1, 5, 23, 100):
             batches = batches_of(23, size, 0, **given)
@@ -132,7 +135,7 @@ def test_epochs_against_plain_numpy():
     fit = Fit(torch.from_numpy(X), ("V", "U1"))
     batches = batches_of(40, 7, 3)
     rules = {"U1": multiplicative, "V": multiplicative}
-    epochs = Epochs([fit], rules, batches, seed=5, times=1)
+    epochs = MiniBatchSweep([fit], rules, batches, seed=5, times=1)
     state = epochs.begin({"V": torch.from_numpy(V.copy()), "U1": torch.from_numpy(U.copy())})
     order = np.random.default_rng(5)
     seen = np.zeros((40, 3))
@@ -182,8 +185,8 @@ def test_one_batch_of_all_samples_is_the_full_iteration_from_its_second_half(rul
     p = problem(2, batch)
     fit, rules = Fit(p.X, p.modes), {"U1": rule, "V": rule}
     full = run([fit], rules, {m: p.factors[m] for m in p.modes}, max_iter=6, tol=0).factors
-    half = {"V": p.factors["V"], "U1": rule(p.factors["U1"], see([fit], p.factors, "U1"))}
-    epochs = Epochs([fit], rules, [np.arange(len(p.X))], seed=0, times=1)
+    half = {"V": p.factors["V"], "U1": rule(p.factors["U1"], block_of([fit], p.factors, "U1"))}
+    epochs = MiniBatchSweep([fit], rules, [np.arange(len(p.X))], seed=0, times=1)
     state = epochs.begin(half)
     for _ in range(6):
         state = epochs(state)
@@ -266,7 +269,7 @@ def test_partial_fit_against_plain_numpy():
         A, B, seen = A + V.T @ V, B + x.T @ V, seen + len(x)
         model.partial_fit(x)
         np.testing.assert_allclose(model.components_, U.T, rtol=1e-8, atol=1e-12)
-        np.testing.assert_allclose(model.moments_["pull"], B, rtol=1e-8, atol=1e-12)
+        np.testing.assert_allclose(model.moments_["linear_minus"], B, rtol=1e-8, atol=1e-12)
         np.testing.assert_allclose(model.moments_["gram"], A, rtol=1e-8, atol=1e-12)
     assert (model.n_steps_, model.n_samples_seen_) == (3, 60)
 

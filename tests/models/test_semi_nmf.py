@@ -21,8 +21,8 @@ def parts(Z):
 def step(X, V, exponent=0.5):
     """U = X'V (V'V)^+; V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]"""
     U = X.T @ V @ np.linalg.pinv(V.T @ V)
-    (pull, push), (gram, anti) = parts(X @ U), parts(U.T @ U)
-    down, up = pull + V @ anti, push + V @ gram
+    (linear_minus, linear_plus), (gram, anti) = parts(X @ U), parts(U.T @ U)
+    down, up = linear_minus + V @ anti, linear_plus + V @ gram
     return V * np.where(up > 0, down / np.where(up > 0, up, 1), 1.0) ** exponent, U
 
 

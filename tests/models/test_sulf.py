@@ -9,10 +9,10 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sulf_reference import MILD, PAPER, K, fitted, loss, one_hot, problem, quiet_fit, reference, same
 
-from nnfactor.core import Fit, see
+from nnfactor.core import Fit, block_of
 from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.models.factorization.sulf import SULF
-from nnfactor.models.shared.labels import decided, labels_of
+from nnfactor.models.shared.labels import decide, labels_of
 
 
 class TestReference:
@@ -142,9 +142,11 @@ class TestMonotone:
             d[at] = 1e-6
             numeric[at] = (value(V + d) - value(V - d)) / 2e-6
         factors, terms = on_torch(views, V, Us, W, pi, Y, 3.0)
-        np.testing.assert_allclose(2 * see(terms, factors, "V").half_gradient(factors["V"]).numpy(), numeric, atol=1e-6)
+        np.testing.assert_allclose(
+            2 * block_of(terms, factors, "V").half_gradient(factors["V"]).numpy(), numeric, atol=1e-6
+        )
         _, terms = on_torch(views, V, Us, W, pi, Y, 3.0, printed=True)
-        printed = 2 * see(terms, factors, "V").half_gradient(factors["V"]).numpy()
+        printed = 2 * block_of(terms, factors, "V").half_gradient(factors["V"]).numpy()
         assert np.abs(printed - numeric).max() > 1  # the term 2 beta V W W' is missing
 
 
@@ -209,7 +211,7 @@ class TestLabels:
         model = SULF(K, random_state=0, max_iter=100, tol=0).fit(views, y)
         assert model.transduction_[4] == -1 and not model.label_distributions_[4].any()
         assert model.predict(views)[4] == -1 and not model.transform(views)[4].any()
-        assert decided(np.array([[0.0, 0], [-1, -2], [0, 3]])).tolist() == [-1, 0, 1]
+        assert decide(np.array([[0.0, 0], [-1, -2], [0, 3]])).tolist() == [-1, 0, 1]
         codes = np.array([0, -1, 1])
         assert labels_of(codes, np.array(["ash", "elm"])).tolist() == ["ash", "-1", "elm"]
         assert labels_of(codes, np.array([3, 200], dtype=np.uint8)).tolist() == [3, -1, 200]

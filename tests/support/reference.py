@@ -54,7 +54,7 @@ def khatri_rao(factors: Factors) -> Array:
     return np.stack([reconstruct([F[:, [j]] for F in factors]).ravel() for j in columns], axis=1)
 
 
-def gauge(factors: Factors, mode: int = 0) -> Array:
+def norms_of(factors: Factors, mode: int = 0) -> Array:
     """w_j: product of the squared norms of column j in all U^b but `mode`."""
     w = np.ones(factors[0].shape[1])
     for b, U in enumerate(factors):
@@ -99,7 +99,7 @@ def nge_objective(
     """Section 2: ||X - [[V, U1, ...]]||^2 + sum_j (prod_b ||u^b_j||^2) v_j' Y v_j."""
     Y = _penalties(L_parts, alpha, q, beta, Ss, factors[0].shape[1])
     energies = [_energy(Y[j], v) for j, v in enumerate(factors[0].T)]
-    return frobenius(X, factors) + float(gauge(factors) @ energies)
+    return frobenius(X, factors) + float(norms_of(factors) @ energies)
 
 
 def _divergence(x: float, y: float, beta: float) -> float:
@@ -228,7 +228,7 @@ def nge_step(
     """One iteration, never normalised: graph j weighs w_j = prod_b ||u^b_j||^2."""
     Y = _penalties(L_parts, alpha, q, beta, Ss, factors[0].shape[1])
     F = _basis_steps(X, factors, Y, basis)
-    F[0] = _v_step(X, F, Y, gauge(F), v_rule)
+    F[0] = _v_step(X, F, Y, norms_of(F), v_rule)
     return tuple(F)
 
 
@@ -249,7 +249,7 @@ def nge_step_normalised(
     """
     Y = _penalties(L_parts, alpha, q, beta, Ss, factors[0].shape[1])
     F = list(normalise(_basis_steps(X, factors, Y, basis)))
-    alive = np.where(gauge(F) > 0, 1.0, 0.0)
+    alive = np.where(norms_of(F) > 0, 1.0, 0.0)
     F[0] = _v_step(X, F, Y, alive, v_rule)
     return tuple(F)
 
@@ -278,17 +278,17 @@ def _basis_steps(X: Array, factors: Factors, Y: list[Array], basis: str) -> list
     F = list(factors)
     columns = list(enumerate(F[0].T))
     if basis == "exact":
-        push = np.array([_energy(Y[j], v) for j, v in columns])
-        pull = np.zeros_like(push)
+        linear_plus = np.array([_energy(Y[j], v) for j, v in columns])
+        linear_minus = np.zeros_like(linear_plus)
     elif basis == "paper":
-        push = np.array([v @ np.maximum(Y[j], 0) @ v for j, v in columns])
-        pull = np.array([v @ np.maximum(-Y[j], 0) @ v for j, v in columns])
+        linear_plus = np.array([v @ np.maximum(Y[j], 0) @ v for j, v in columns])
+        linear_minus = np.array([v @ np.maximum(-Y[j], 0) @ v for j, v in columns])
     else:
         raise ValueError(f'basis is "exact" or "paper", not {basis!r}')
     for b in range(1, len(F)):
-        w = gauge(F, b)
-        down = mttkrp(X, F, b) + F[b] * (w * pull)
-        F[b] = F[b] * _ratio(down, F[b] @ gram(F, b) + F[b] * (w * push))
+        w = norms_of(F, b)
+        down = mttkrp(X, F, b) + F[b] * (w * linear_minus)
+        F[b] = F[b] * _ratio(down, F[b] @ gram(F, b) + F[b] * (w * linear_plus))
     return F
 
 
@@ -303,18 +303,18 @@ def _v_step(X: Array, factors: Factors, Y: list[Array], w: Array, rule: VRule) -
     )
 
 
-def _v_column(v: Array, pull: Array, up: Array, A: Array, rule: VRule) -> Array:
+def _v_column(v: Array, linear_minus: Array, up: Array, A: Array, rule: VRule) -> Array:
     """Eq. 44, or (diag(up/v) + A) v = pull solved exactly or by Jacobi sweeps."""
     if rule == "multiplicative":
-        return v * _ratio(pull + np.maximum(-A, 0) @ v, up + np.maximum(A, 0) @ v)
+        return v * _ratio(linear_minus + np.maximum(-A, 0) @ v, up + np.maximum(A, 0) @ v)
     if rule == "m_matrix":
-        return _solve(v, pull, up, A)
+        return _solve(v, linear_minus, up, A)
     if rule[0] == "sweeps":
-        return _jacobi(v, pull, up, A, int(rule[1]))
+        return _jacobi(v, linear_minus, up, A, int(rule[1]))
     raise ValueError(f'v_rule is "multiplicative", "m_matrix" or ("sweeps", s), not {rule!r}')
 
 
-def _solve(v: Array, pull: Array, up: Array, A: Array) -> Array:
+def _solve(v: Array, linear_minus: Array, up: Array, A: Array) -> Array:
     """The system on the rows with v > 0; v itself if up = 0 there (singular).
 
     With s = sqrt(v / up): (1 + s A s) y = s pull, v = s y. up / v itself overflows for
@@ -326,15 +326,15 @@ def _solve(v: Array, pull: Array, up: Array, A: Array) -> Array:
     s = np.sqrt(v[rows] / up[rows])
     system = np.eye(len(rows)) + s[:, None] * A[np.ix_(rows, rows)] * s
     new = np.zeros_like(v)
-    new[rows] = s * np.linalg.solve(system, s * pull[rows])
+    new[rows] = s * np.linalg.solve(system, s * linear_minus[rows])
     return np.maximum(new, 0)  # the inverse is nonnegative, but for rounding
 
 
-def _jacobi(v: Array, pull: Array, up: Array, A: Array, sweeps: int) -> Array:
+def _jacobi(v: Array, linear_minus: Array, up: Array, A: Array, sweeps: int) -> Array:
     """x_i <- (pull_i - sum_l!=i A_il x_l) / (up_i / v_i + A_ii), started at x = v."""
     diagonal, x = np.diag(A), v
     for _ in range(sweeps):
-        x = v * _ratio(pull - (A - np.diag(diagonal)) @ x, up + v * diagonal)
+        x = v * _ratio(linear_minus - (A - np.diag(diagonal)) @ x, up + v * diagonal)
     return x
 
 

@@ -14,7 +14,7 @@ from nnfactor.core import (
     BetaFit,
     Fit,
     Graph,
-    Links,
+    Laplacian,
     as_data,
     composed,
     hals,
@@ -23,7 +23,7 @@ from nnfactor.core import (
     projected,
 )
 from nnfactor.core.terms.multiview import Labels, Views
-from nnfactor.core.terms.must_link import TiedFit, Ties
+from nnfactor.core.terms.must_link import GroupedFit, SampleGroups
 from nnfactor.core.terms.polynomial import PolynomialFit
 
 SHAPES = {2: (7, 6), 3: (6, 4, 5), 4: (4, 3, 5, 2), 5: (3, 2, 4, 2, 3)}
@@ -35,8 +35,8 @@ class Problem:
 
     X: torch.Tensor
     factors: dict
-    own: Links
-    between: Links
+    own: Graph
+    between: Graph
     first: np.ndarray
 
     @property
@@ -67,11 +67,11 @@ def problem(order=2, batch=(), seed=0, k=4, zeros=0.0, dtype=torch.float64, shap
 
 def _graph(rng, n, weighted):
     A = np.triu((rng.random((n, n)) < 0.5) * (rng.random((n, n)) if weighted else 1.0), 1)
-    return Links(A + A.T, cliques=None if weighted else rng.integers(-1, 2, size=n))
+    return Graph(A + A.T, cliques=None if weighted else rng.integers(-1, 2, size=n))
 
 
 def _gauged(p, weight="weight", split="exact"):
-    graph = partial(Graph, on="V", gauge=p.modes[1:], weight=weight, split=split)
+    graph = partial(Laplacian, on="V", norms_of=p.modes[1:], weight=weight, split=split)
     return [graph(p.own, columns=p.first), graph(p.between, columns=~p.first)]
 
 
@@ -79,7 +79,7 @@ def _tied(p):
     """Two samples for every row of the sample factor, in a shuffled order."""
     n = len(p.X)
     groups = np.random.default_rng(n).permutation(np.tile(np.arange(n), 2))
-    return TiedFit(torch.cat([p.X, 2 * p.X]), p.modes, Ties(groups))
+    return GroupedFit(torch.cat([p.X, 2 * p.X]), p.modes, SampleGroups(groups))
 
 
 def _polynomial(p, degree):
@@ -104,9 +104,9 @@ def _labels(p):
 
 TERMS = {
     "fit": lambda p: [Fit(p.X, p.modes)],
-    "graph": lambda p: [Graph(p.own, "V", weight="weight")],
-    "graph, columns": lambda p: [Graph(p.own, "V", columns=p.first, weight=3.0)],
-    "graph, weighted columns": lambda p: [Graph(p.own, "V", columns=np.arange(len(p.first)) / 2.0)],
+    "graph": lambda p: [Laplacian(p.own, "V", weight="weight")],
+    "graph, columns": lambda p: [Laplacian(p.own, "V", columns=p.first, weight=3.0)],
+    "graph, weighted columns": lambda p: [Laplacian(p.own, "V", columns=np.arange(len(p.first)) / 2.0)],
     "graph, gauge": _gauged,
     "graph, gauge, paper": partial(_gauged, split="paper"),
     "L1": lambda p: [L1("V", "weight")],
@@ -118,7 +118,7 @@ TERMS = {
     "nge": lambda p: [Fit(p.X, p.modes), *_gauged(p)],
     "nge, paper": lambda p: [Fit(p.X, p.modes), *_gauged(p, split="paper")],
     "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", "weight"), L2("U1", "weight"), L2("V", 0.5)],
-    "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Graph(p.own, "V", weight=0.1)],
+    "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Laplacian(p.own, "V", weight=0.1)],
 } | {f"beta {b:g}": (lambda p, b=b: [BetaFit(p.X + 0.01, p.modes, b)]) for b in (-0.5, 0, 0.5, 1, 1.5, 2, 3)}
 TERMS |= {  # matrices and tensors of stored entries
     "stored, fit": lambda p: [Fit(p.X.to_sparse_coo(), p.modes), L1("V", "weight"), L2("U1", 0.5)],
@@ -130,9 +130,9 @@ MIXED = {  # for the multiplicative rule alone: Gram matrices on some rows, and 
     "sulf": lambda p: [_views(p), _labels(p), L21("W", 0.3), L2("pi", "weight")],
     "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", "weight"), L2("U1", 1.0)],
     "KL, L1": lambda p: [BetaFit(p.X, p.modes, 1), L1("V", "weight")],
-    "KL, graph": lambda p: [BetaFit(p.X, p.modes, 1), Graph(p.own, "V", weight="weight")],
+    "KL, graph": lambda p: [BetaFit(p.X, p.modes, 1), Laplacian(p.own, "V", weight="weight")],
     "IS, L2": lambda p: [BetaFit(p.X + 0.01, p.modes, 0), L2("V", "weight")],
-    "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Graph(p.own, "V", weight="weight")],
+    "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Laplacian(p.own, "V", weight="weight")],
 }
 
 MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied", "stored, fit")}

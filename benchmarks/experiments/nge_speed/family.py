@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nnfactor.core import Fit, Graph, Links, Rule, as_data, hals, m_matrix, multiplicative, projected, step
+from nnfactor.core import Fit, Graph, Laplacian, Rule, as_data, hals, m_matrix, multiplicative, projected, step
 from nnfactor.core.factors import gram, khatri_rao
 from nnfactor.core.solve import init
 from nnfactor.graphs import marginal_fisher_graphs
@@ -24,7 +24,7 @@ State = dict[str, Any]
 
 @dataclass(frozen=True)
 class Method:
-    """One rule for every feature factor, one for V, and how the basis sees the graphs (`Graph.split`).
+    """One rule for every feature factor, one for V, and how the basis sees the graphs (`Laplacian.split`).
 
     `momentum`: V is its graph solve alone; `models.graph_rules` adds HALS sweeps and momentum, as in the estimators.
     """
@@ -71,8 +71,8 @@ class Instance:
     """
 
     X: Tensor
-    own: Links
-    between: Links
+    own: Graph
+    between: Graph
     start: dict[str, Tensor]
     k: int
     q: int
@@ -88,14 +88,14 @@ class Instance:
         start = {name: F.to(dtype) for name, F in self.start.items()}
         return Instance(self.X.to(dtype), self.own, self.between, start, self.k, self.q, self.alpha)
 
-    def terms(self, split: str = "exact") -> tuple[Fit, Graph, Graph]:
+    def terms(self, split: str = "exact") -> tuple[Fit, Laplacian, Laplacian]:
         """The model; with its own memory of products, so that methods do not profit from each other."""
-        gauge = self.modes[1:]
+        norms_of = self.modes[1:]
         first = torch.arange(self.k, device=self.X.device) < self.q
         return (
             Fit(as_data(self.X), self.modes),
-            Graph(self.own, "V", gauge, self.alpha, first, split),
-            Graph(self.between, "V", gauge, self.alpha, ~first, split),
+            Laplacian(self.own, "V", norms_of, self.alpha, first, split),
+            Laplacian(self.between, "V", norms_of, self.alpha, ~first, split),
         )
 
     def sweep(self, method: Method) -> Callable[[State], State]:
@@ -135,7 +135,7 @@ class Instance:
         return work
 
     @cached_property
-    def _exact(self) -> tuple[Fit, Graph, Graph]:
+    def _exact(self) -> tuple[Fit, Laplacian, Laplacian]:
         return self.to(torch.float64).terms()
 
 

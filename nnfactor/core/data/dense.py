@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from .. import divergence as div
-from ..cache import Memo, tiny
-from ..factors import _column_sums, against_others, even_cut, khatri_rao, wide
+from ..cache import TensorCache, tiny
+from ..factors import _column_sums, against_others, even_split, khatri_rao, wide
 from .chunks import _rows, _sum64
 
 
@@ -33,8 +33,8 @@ class Dense:
     """
 
     def __init__(self, X: Tensor, cut: int | None = None) -> None:
-        self.X, self.memo = X, Memo()
-        self.cut = even_cut(X.shape) if cut is None else cut
+        self.X, self.cache = X, TensorCache()
+        self.cut = even_split(X.shape) if cut is None else cut
         self.matrix = X.reshape(prod(X.shape[: self.cut]), -1)
         if 1 not in self.matrix.stride():
             self.matrix = self.matrix.contiguous()
@@ -58,7 +58,7 @@ class Dense:
 
     def filled(self) -> float:
         """The share of the entries that are not zero (kept)."""
-        return self.memo("filled", (), lambda: int(self.X.count_nonzero()) / prod(self.shape))
+        return self.cache("filled", (), lambda: int(self.X.count_nonzero()) / prod(self.shape))
 
     def scaled(self, factor: float) -> Dense:
         """The data times a number (a copy)."""
@@ -70,7 +70,7 @@ class Dense:
 
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
-        return self.memo("sqnorm", (), lambda: sum(_sum64(M.double().square()) for M in self._parts()))
+        return self.cache("sqnorm", (), lambda: sum(_sum64(M.double().square()) for M in self._parts()))
 
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
         """`matrix @ F`, component-major; added to `onto` in place if that is given."""
@@ -85,17 +85,17 @@ class Dense:
         here, there, at = self._groups(factors, mode)
         inside = mode < self.cut
         product = self.times if inside else self.times_transposed
-        P = self.memo(("wide", inside), there, lambda: product(khatri_rao(there)))
+        P = self.cache(("wide", inside), there, lambda: product(khatri_rao(there)))
         if len(here) == 1:
             return P
         others = [F for b, F in enumerate(here) if b != at]
-        return self.memo(("mttkrp", mode), (P, *others), lambda: against_others(P, here, at))
+        return self.cache(("mttkrp", mode), (P, *others), lambda: against_others(P, here, at))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """`||X - [[factors]]||^2` for every problem, float64, from the residual itself (remembered)."""
         factors = [F.double() for F in factors]
         total = lambda: self._each_chunk(factors, lambda X, Y: _sum64((X - Y).square(), batch=Y.dim() - 2))
-        return self.memo("residual_sq", factors, total)
+        return self.cache("residual_sq", factors, total)
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum of `d_beta(X, [[factors]])` over all entries, float64 (twice the usual for beta = 2)."""
@@ -124,7 +124,7 @@ class Dense:
 
     def floor(self) -> Tensor:
         """What a reconstruction is clamped to before it divides: far below the data's precision, relative to it."""
-        return self.memo(
+        return self.cache(
             "floor", (), lambda: (self.X.max() * torch.finfo(self.dtype).eps ** 2).clamp(min=tiny(self.dtype))
         )
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import divergence as div
-from ..cache import Memo, tiny
+from ..cache import TensorCache, tiny
 from ..factors import _column_sums, component_major, from_rows, gram, to_rows
 from .chunks import CHUNK, _sum64
 from .csr import CSR, narrow, row_of_each
@@ -30,7 +30,7 @@ class Sparse:
     order = 2
 
     def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
-        self.shape, self.device, self.dtype, self.memo = tuple(X.shape), device, dtype, Memo()
+        self.shape, self.device, self.dtype, self.cache = tuple(X.shape), device, dtype, TensorCache()
         X = narrow(X)
         self.rows = CSR.from_scipy(X, device, dtype)
         self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
@@ -51,11 +51,11 @@ class Sparse:
 
     def largest(self) -> float:
         """The largest absolute value of an entry (kept)."""
-        return self.memo("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
+        return self.cache("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
 
     def filled(self) -> float:
         """The share of the entries that are not zero (kept)."""
-        return self.memo("filled", (), lambda: int(np.count_nonzero(self._host.data)) / prod(self.shape))
+        return self.cache("filled", (), lambda: int(np.count_nonzero(self._host.data)) / prod(self.shape))
 
     def scaled(self, factor: float) -> Sparse:
         """The data times a number (a copy)."""
@@ -68,12 +68,12 @@ class Sparse:
     def anew(self) -> Sparse:
         """The same arrays with nothing remembered."""
         same = copy(self)
-        same.memo = Memo()
+        same.cache = TensorCache()
         return same
 
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
-        return self.memo("sqnorm", (), lambda: _sum64(self.rows.values.double().square()))
+        return self.cache("sqnorm", (), lambda: _sum64(self.rows.values.double().square()))
 
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
         """`X @ F`: of a single problem in rows, of a batch component-major; added to `onto` if that is given."""
@@ -88,7 +88,7 @@ class Sparse:
         """`X U` or `X' V`. The answer may be shared: never write into it."""
         other = factors[1 - mode]
         product = self.times_transposed if mode else self.times
-        return self.memo(("mttkrp", mode), (other,), lambda: product(other))
+        return self.cache(("mttkrp", mode), (other,), lambda: product(other))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """`||X - V U'||^2`, float64: the residual on the pattern, and off it the Grams less what the pattern holds.
@@ -96,7 +96,7 @@ class Sparse:
         Where that difference would cancel (a nearly exact fit), it is summed entry by entry in row chunks instead.
         """
         V, U = (F.double() for F in factors)
-        return self.memo("residual_sq", (V, U), lambda: self._residual_sq(V, U))
+        return self.cache("residual_sq", (V, U), lambda: self._residual_sq(V, U))
 
     def _residual_sq(self, V: Tensor, U: Tensor) -> Tensor:
         inside = each_problem(self._inside, (V, U))
@@ -112,7 +112,7 @@ class Sparse:
 
     def _blocks(self) -> list[tuple[slice, CSR]]:
         """Rows in blocks of about `CHUNK` entries: copies of their values in float64 exist for one block at a time."""
-        return self.memo("blocks", (), self._cut_rows)
+        return self.cache("blocks", (), self._cut_rows)
 
     def _cut_rows(self) -> list[tuple[slice, CSR]]:
         ends, n = self._host.indptr, self.shape[0]
@@ -155,14 +155,14 @@ class Sparse:
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """As for `Dense`: the pull through the pattern only, the push by column sums (beta = 1) or in row chunks."""
         V, U = factors
-        pull = each_problem(lambda *Fs: self._pull(Fs[mode], Fs[1 - mode], mode, beta), factors)
+        linear_minus = each_problem(lambda *Fs: self._pull(Fs[mode], Fs[1 - mode], mode, beta), factors)
         if beta == 1:
-            return pull, _column_sums(factors, mode)
+            return linear_minus, _column_sums(factors, mode)
         pushes, floor = [], self.floor()
         for rows, Y in self._chunks(V, U):
             power = Y.clamp_(min=floor).pow_(beta - 1)
             pushes.append(power.mT @ V[..., rows, :] if mode else power @ U)
-        return pull, component_major(reduce(torch.add, pushes) if mode else torch.cat(pushes, dim=-2))
+        return linear_minus, component_major(reduce(torch.add, pushes) if mode else torch.cat(pushes, dim=-2))
 
     def _pull(self, F: Tensor, other: Tensor, mode: int, beta: float) -> Tensor:
         """The ratios at the pattern times the other factor, all in the order of the rows that `F` has."""

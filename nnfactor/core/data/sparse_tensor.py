@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .. import divergence as div
-from ..cache import Memo, tiny
+from ..cache import TensorCache, tiny
 from ..factors import gram, rows_of
 from .csr import CSR, row_of_each
 from .stored_entries import each_problem, inside_divergence, inside_residual
@@ -92,7 +92,7 @@ class SparseTensor:
         self.rows = CSR.from_scipy(X, device, dtype)
         self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
         self.groups = [g.to(device, dtype, shape) for g in groups]
-        self.memo = Memo()
+        self.cache = TensorCache()
 
     def mean(self) -> Tensor:
         """Mean over all entries, the zeros counted."""
@@ -106,27 +106,27 @@ class SparseTensor:
     def largest(self) -> float:
         """The largest absolute value of an entry (kept)."""
         values = self.rows.values
-        return self.memo("largest", (), lambda: float(values.abs().max()) if len(values) else 0.0)
+        return self.cache("largest", (), lambda: float(values.abs().max()) if len(values) else 0.0)
 
     def filled(self) -> float:
         """The share of the entries that are not zero (kept)."""
-        return self.memo("filled", (), lambda: int(self.rows.values.count_nonzero()) / prod(self.shape))
+        return self.cache("filled", (), lambda: int(self.rows.values.count_nonzero()) / prod(self.shape))
 
     def scaled(self, factor: float) -> SparseTensor:
         """The data times a number: a copy of the values, the pattern is shared."""
         other = object.__new__(SparseTensor)
-        vars(other).update(vars(self), memo=Memo())
+        vars(other).update(vars(self), cache=TensorCache())
         other.rows, other.columns = (X.with_values(X.values * factor) for X in (self.rows, self.columns))
         return other
 
     def sqnorm(self) -> Tensor:
         """`||X||^2`, a float64 scalar (kept)."""
-        return self.memo("sqnorm", (), lambda: self.rows.values.double().square().sum())
+        return self.cache("sqnorm", (), lambda: self.rows.values.double().square().sum())
 
     def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         """`X` against all factors but one, `(..., d_mode, k)`. The answer may be shared: never write into it."""
         others = [F for b, F in enumerate(factors) if b != mode]
-        return self.memo(("mttkrp", mode), others, lambda: self._mttkrp(factors, mode))
+        return self.cache(("mttkrp", mode), others, lambda: self._mttkrp(factors, mode))
 
     def _mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         side, like = self._side(mode), factors[mode]
@@ -134,7 +134,7 @@ class SparseTensor:
         total = like.shape[:-2].numel() * like.shape[-1]
         if total <= self._width():
             there = [factors[m] for m in self.groups[1 - side].modes]
-            P = self.memo(("wide", side), there, lambda: self._wide(flat, side))
+            P = self.cache(("wide", side), there, lambda: self._wide(flat, side))
             out = self._summed(P, flat, mode)
         else:
             out = self._by_columns(flat, mode, total)
@@ -199,8 +199,8 @@ class SparseTensor:
             G = reduce(torch.mul, map(gram, others))
             return self.mttkrp(factors, mode), (G @ factors[mode].mT).mT
         _check(beta)
-        pull = each_problem(lambda *Fs: self._pull(Fs, mode, beta), factors)
-        return pull, reduce(torch.mul, (F.sum(-2, keepdim=True) for F in others))
+        linear_minus = each_problem(lambda *Fs: self._pull(Fs, mode, beta), factors)
+        return linear_minus, reduce(torch.mul, (F.sum(-2, keepdim=True) for F in others))
 
     def _pull(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
         """MTTKRP of the ratios at the pattern, for one problem; they are made in the order that this mode needs."""

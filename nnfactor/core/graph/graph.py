@@ -11,12 +11,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..cache import Memo
+from ..cache import TensorCache
 from ..data.csr import CSR, from_torch_sparse, narrow
 from ..factors import rows_of
 
 
-class Links:
+class Graph:
     """An undirected graph with weights >= 0 and without self loops: `S` of the papers, `L = D - S`.
 
     Parameters
@@ -39,12 +39,12 @@ class Links:
     A chain of three samples, and the same with the last two in one clique of weight 2:
 
     >>> import torch
-    >>> from nnfactor.core import Links
-    >>> chain = Links([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+    >>> from nnfactor.core import Graph
+    >>> chain = Graph([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
     >>> F = torch.tensor([[0.0], [1.0], [3.0]])
     >>> chain.energy(F).tolist(), (chain @ F).tolist()
     ([[5.0]], [[1.0], [3.0], [1.0]])
-    >>> Links([[0, 1, 0], [1, 0, 1], [0, 1, 0]], cliques=[-1, 0, 0], clique_weight=2.0).energy(F).tolist()
+    >>> Graph([[0, 1, 0], [1, 0, 1], [0, 1, 0]], cliques=[-1, 0, 0], clique_weight=2.0).energy(F).tolist()
     [[13.0]]
     """
 
@@ -59,7 +59,7 @@ class Links:
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
         self._there: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
-        self._memo = Memo()
+        self._cache = TensorCache()
 
     @property
     def n_nodes(self) -> int:
@@ -67,7 +67,7 @@ class Links:
         return int(self.adjacency.shape[0])
 
     @property
-    def n_links(self) -> int:
+    def n_edges(self) -> int:
         """Number of undirected links with a positive weight, those of the cliques counted."""
         return (self.adjacency.nnz + self._pairs) // 2
 
@@ -112,7 +112,7 @@ class Links:
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
         shape = (*F.shape[:-2], 1, -1)
-        return self._memo(("energy", _ends(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
+        return self._cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
 
     def energy_parts(self, F: Tensor, span: slice | None = None) -> tuple[Tensor, Tensor]:
         """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
@@ -124,8 +124,8 @@ class Links:
         """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
         key = ("times", _ends(span))
         if keep:
-            return self._memo(key, (F,), lambda: self.product(rows_of(F, span)))
-        seen = self._memo.known(key, (F,))
+            return self._cache(key, (F,), lambda: self.product(rows_of(F, span)))
+        seen = self._cache.known(key, (F,))
         return self.product(rows_of(F, span)) if seen is None else seen
 
     def toarray(self) -> np.ndarray:
@@ -138,25 +138,25 @@ class Links:
         return S
 
     def __repr__(self) -> str:
-        return f"Links({self.n_nodes} nodes, {self.n_links} links)"
+        return f"Links({self.n_nodes} nodes, {self.n_edges} links)"
 
     def __getstate__(self) -> dict[str, Any]:
         return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _there={}, _memo=Memo())
+        self.__dict__.update(state, _there={}, _cache=TensorCache())
 
 
 def _ends(span: slice | None) -> tuple[int, int] | None:
     return None if span is None else (span.start, span.stop)
 
 
-def as_links(graph: Any, name: str = "links") -> Links:
+def as_graph(graph: Any, name: str = "links") -> Graph:
     """Links from Links, a scipy sparse matrix, an array or a tensor; errors name the argument `name`."""
-    if isinstance(graph, Links):
+    if isinstance(graph, Graph):
         return graph
     try:
-        return Links(graph)
+        return Graph(graph)
     except (ValueError, TypeError) as error:
         raise type(error)(f"{name}: {error}") from None
 
@@ -165,7 +165,7 @@ def as_links(graph: Any, name: str = "links") -> Links:
 class _OnDevice:
     """One graph on one device: adjacency, incidence and class sums as CSR, built when first used."""
 
-    links: Links
+    links: Graph
     device: torch.device
     dtype: torch.dtype
 

@@ -33,7 +33,11 @@ def composed(*rules: Rule) -> Rule:
 
 def _stored_as_pull(F: Tensor, block: Block) -> Tensor:
     """The factor in the memory order of the pull: row-major of sparse data, else component-major."""
-    if block.pull is None or block.pull.shape != F.shape or row_major(F) == row_major(block.pull):
+    if (
+        block.linear_minus is None
+        or block.linear_minus.shape != F.shape
+        or row_major(F) == row_major(block.linear_minus)
+    ):
         return F  # the very tensor: products with it are remembered
     return component_major(F) if row_major(F) else rows_of(F)
 
@@ -47,16 +51,19 @@ def _needs_quadratic(block: Block, rule: str) -> None:
 
 
 def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """`pull - push - sum sign rows F cols` over the quads that do not mix columns, component-major; may be shared."""
-    total = torch.zeros_like(F) if block.pull is None else block.pull.expand_as(F)
-    if block.push is not None:
-        total = total - block.push
+    """`linear_minus - linear_plus - sum sign rows F cols` over the quads that do not mix columns, component-major.
+
+    It may be shared: never write into it.
+    """
+    total = torch.zeros_like(F) if block.linear_minus is None else block.linear_minus.expand_as(F)
+    if block.linear_plus is not None:
+        total = total - block.linear_plus
     elif separable or block.parts:
         total = total.clone()
     for q in separable:
         accumulate(total, [q], F, alpha=-q.sign)
     for part in block.parts:
-        part.rows.add(total, part.pull - part.push)
+        part.rows.add(total, part.linear_minus - part.linear_plus)
     return component_major(total)
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Design, Quad, _net
-from ..factors import component_major, mixed
+from ..factors import component_major, times_columns
 
 # Rules
 
 
 def exact(F: Tensor, block: Block) -> Tensor:
-    """The minimiser over factors of any sign, `(pull - push) G^+` with G the net Gram (paper 001, Eq. 4).
+    """The minimiser over factors of any sign, `(linear_minus - linear_plus) G^+`, G the net Gram (paper 001, Eq. 4).
 
     In float64. Directions of G below k eps of the largest count as empty. Where leaving them out would raise the
     objective (a component that is tiny, not absent), F keeps its part in them, so that the rule is monotone.
@@ -28,11 +28,11 @@ def exact(F: Tensor, block: Block) -> Tensor:
     G, net = _net_gram(block, F), _net(block)
     B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
     P = _pseudo_inverse(G)
-    new = mixed(B.expand_as(F), P)
-    gradient = mixed(F.double(), G) - B
+    new = times_columns(B.expand_as(F), P)
+    gradient = times_columns(F.double(), G) - B
     step = new - F
-    rise = (step * (2 * gradient + mixed(step, G))).sum((-2, -1), keepdim=True)
-    return component_major(torch.where(rise > 0, F - mixed(gradient, P), new).to(F.dtype))
+    rise = (step * (2 * gradient + times_columns(step, G))).sum((-2, -1), keepdim=True)
+    return component_major(torch.where(rise > 0, F - times_columns(gradient, P), new).to(F.dtype))
 
 
 def least_squares(F: Tensor, block: Block) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..block import Block, Quad
 from ..cache import tiny
 from ..factors import divide, from_rows, rows_of, to_rows
-from ..graph.graph import Links
+from ..graph.graph import Graph
 from .base import _needs_quadratic, _stored_as_pull
 from .multiplicative import multiplicative
 
@@ -22,8 +22,9 @@ def m_matrix(
 ) -> Tensor:
     """Graph links exact, everything else majorised by `diag(up / F)` (Yang et al. 2008; paper 002's rival).
 
-    For every column the minimiser of the majoriser solves `(diag(up / F) - links) x = pull`, an M-matrix. With
-    s = sqrt(F / up) and x = s w it becomes `(1 - s links s) w = s pull`: unit diagonal, and zero entries need no case.
+    For every column the minimiser of the majoriser solves `(diag(up / F) - links) x = linear_minus`, an M-matrix. With
+    s = sqrt(F / gradient_plus) and x = s w it becomes `(1 - s S s) w = s linear_minus`: unit diagonal, and zero entries
+    need no case.
     All columns of all problems are solved at once, warm-started at F.
 
     Parameters
@@ -39,17 +40,17 @@ def m_matrix(
         For reference solutions: CG to this relative residual in every column instead of `cg` steps (reads the host).
     """
     _needs_quadratic(block, "m_matrix")
-    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Links) and not q.mixes_columns]
+    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Graph) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
     F = _stored_as_pull(F, block)
-    up, x = to_rows(block.up(F)), rows_of(F)
-    pull = to_rows(block.without(coupled).down(F).expand_as(F))
+    up, x = to_rows(block.gradient_plus(F)), rows_of(F)
+    linear_minus = to_rows(block.without(coupled).gradient_minus(F).expand_as(F))
     links = _links_on_rows(coupled, F)
     t = x / (up + tiny(x.dtype))
-    y = _conjugate_gradients(x, up, t.sqrt(), pull, links, cg, tol, max_cg) if cg or tol is not None else x
+    y = _conjugate_gradients(x, up, t.sqrt(), linear_minus, links, cg, tol, max_cg) if cg or tol is not None else x
     for _ in range(sweeps):
-        y = t * (pull + links(y))
+        y = t * (linear_minus + links(y))
     return from_rows(torch.where(up > 0, y, x), F)
 
 
@@ -57,7 +58,7 @@ def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
     """`sum_q links_q z cols_q` for row-major z `(n, B k)`."""
     (*batch, n, k), b = F.shape, prod(F.shape[:-2])
     parts = [
-        (cast(Links, q.rows), q.span or slice(0, k), q.cols.expand(*batch, 1, q.cols.shape[-1]).reshape(b, -1))
+        (cast(Graph, q.rows), q.span or slice(0, k), q.cols.expand(*batch, 1, q.cols.shape[-1]).reshape(b, -1))
         for q in coupled
     ]
     parts.sort(key=lambda part: part[1].start)
@@ -81,15 +82,15 @@ def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
 
 
 def _conjugate_gradients(
-    x: Tensor, up: Tensor, s: Tensor, pull: Tensor, links: Callable, cg: int, tol: float | None, max_cg: int
+    x: Tensor, up: Tensor, s: Tensor, linear_minus: Tensor, links: Callable, cg: int, tol: float | None, max_cg: int
 ) -> Tensor:
-    """CG on `(1 - s links s) w = s pull` from w = x / s, every column by itself; returns `s w` clamped at 0.
+    """CG on `(1 - s links s) w = s linear_minus` from w = x / s, every column by itself; returns `s w` clamped at 0.
 
     A column whose residual or curvature has vanished takes steps of length 0. The curvature of a singular system (a
     component of the graph that the data do not see) can round to less: it counts as vanished too.
     """
     w = (x * up).sqrt_()
-    target = s * pull
+    target = s * linear_minus
     p = r = torch.addcmul(target, s, links(x)).sub_(w)
     pp = rr = _squares(r)  # squared lengths: of p by recursion, for p was orthogonal to r
     enough = None if tol is None else tol**2 * _squares(target)

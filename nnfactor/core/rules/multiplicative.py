@@ -17,5 +17,5 @@ def multiplicative(F: Tensor, block: Block, power: float | None = None) -> Tenso
     """
     power = block.power if power is None else power
     F = _stored_as_pull(F, block)
-    ratio = safe_ratio(block.down(F), block.up(F), fresh=any(q.sign > 0 for q in block.quads))
+    ratio = safe_ratio(block.gradient_minus(F), block.gradient_plus(F), fresh=any(q.sign > 0 for q in block.quads))
     return (ratio if power == 1 else ratio.pow_(power)).mul_(F)

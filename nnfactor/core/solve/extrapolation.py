@@ -1,4 +1,4 @@
-"""Sweeps with momentum: `accelerated` for rules that minimise exactly, `extrapolated` for the multiplicative one.
+"""Sweeps with momentum: `her` for rules that minimise exactly, `bmme` for the multiplicative one.
 
 Both are made like `solve.step` and stand in for it in `run`. What they remember is in the state, under "memory", one
 number or factor per problem: `take` drops problems from it as from everything else. The factors of the state are
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..cache import tiny
 from ..factors import square_norms, unit_columns
 from ..rules.base import Rule
-from ..terms.base import Term, objective, see
+from ..terms.base import Term, block_of, objective
 from ..terms.fit import Fit
 from .run import State
 
@@ -34,7 +34,7 @@ APART = (
 )
 
 
-def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
+def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
     """Sweeps of exact block minimisation with extrapolation and restart (HER; Ang and Gillis 2019, Algorithm 2).
 
     Every factor is improved at extrapolated values of the others, `F + w (F - F before)` clamped at 0 (their variant
@@ -67,10 +67,10 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     Examples
     --------
     >>> import torch
-    >>> from nnfactor.core import Fit, accelerated, hals, run
+    >>> from nnfactor.core import Fit, her, hals, run
     >>> X = torch.outer(torch.arange(1.0, 5), torch.arange(1.0, 4))
     >>> start = {"V": X[:, :1], "U1": X[:3, :1]}
-    >>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, method=accelerated)
+    >>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, method=her)
     >>> bool(result.objective[0] < 1e-3)
     True
     """
@@ -85,12 +85,12 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
         reach = _on(before[last], memory["reach"])
         new = {}
         for name, following in pairwise((*names, last)):
-            improved = {**ahead, name: rules[name](ahead[name], see(terms, ahead, name))}
+            improved = {**ahead, name: rules[name](ahead[name], block_of(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name] = ahead[name]
             ahead[name] = _further(new[name], before[name], reach)
         ahead = ahead if unit else _in_range(ahead, names, last)
-        new[last] = rules[last](ahead[last], see(terms, ahead, last))
+        new[last] = rules[last](ahead[last], block_of(terms, ahead, last))
         value = objective(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN
         kept = {name: _pick(good, F, before[name]) for name, F in new.items()}
@@ -107,7 +107,7 @@ def accelerated(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence
     return sweep
 
 
-def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
+def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
     """Sweeps of a majorisation-minimisation rule with extrapolation (BMMe; Hien, Leplat and Gillis 2024).
 
     A factor is improved from `F + w max(0, F - F before)`, which moves entries up only, so that zeros stay zeros and
@@ -119,11 +119,11 @@ def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[
     Examples
     --------
     >>> import torch
-    >>> from nnfactor.core import BetaFit, extrapolated, multiplicative, run
+    >>> from nnfactor.core import BetaFit, bmme, multiplicative, run
     >>> X = torch.outer(torch.arange(1.0, 5), torch.arange(1.0, 4))
     >>> start = {"V": torch.ones(4, 1), "U1": torch.ones(3, 1)}
     >>> rules = {"U1": multiplicative, "V": multiplicative}
-    >>> bool(run([BetaFit(X, ("V", "U1"))], rules, start, method=extrapolated).objective[0] < 1e-4)
+    >>> bool(run([BetaFit(X, ("V", "U1"))], rules, start, method=bmme).objective[0] < 1e-4)
     True
     """
 
@@ -137,7 +137,7 @@ def extrapolated(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[
         for name, rule in rules.items():
             if memory:
                 factors[name] = _higher(factors[name], memory["before"][name], weight)
-            factors[name] = _flushed(rule(factors[name], see(terms, factors, name)))
+            factors[name] = _flushed(rule(factors[name], block_of(terms, factors, name)))
         return {**state, "factors": factors, "memory": {"before": before, "t": following}}
 
     return sweep

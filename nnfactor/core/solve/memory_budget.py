@@ -24,7 +24,7 @@ def work(data: Data) -> int:
     return prod(data.shape) if isinstance(data, Dense) else len(data.rows.values)
 
 
-def batch_bytes(data: Data, rank: int) -> int:
+def bytes_per_problem(data: Data, rank: int) -> int:
     """Bytes that one problem needs at most; the factors of a tensor count as those of its matrix, groups of modes."""
     if isinstance(data, Dense):
         numbers = COPIES * sum(data.matrix.shape) * rank

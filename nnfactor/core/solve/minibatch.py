@@ -3,8 +3,8 @@
 The bases see samples only through sums: V'V, X'V and the graph energies (Mairal, Bach, Ponce and Sapiro 2010), for
 Kullback-Leibler the ratio products weighted with the bases (Lefevre, Bach and Fevotte 2011). These sums are a term, so
 that every rule takes them. They live in the state beside the factors, float64, and add over batches. Where a batch is
-visited again its old share is taken out (incremental, as Neal and Hinton 1998), so that `Epochs` descends on the
-objective of all samples itself, not on a noisy image of it.
+visited again its old share is taken out (incremental, as Neal and Hinton 1998), so that `MiniBatchSweep` descends on
+the objective of all samples itself, not on a noisy image of it.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from torch import Tensor
 from ..data.as_data import Samples
 from ..data.sparse import Sparse
 from ..factors import divide, gram, khatri_rao
-from ..graph.graph import Links
+from ..graph.graph import Graph
 from ..rules.base import Rule
-from ..terms.base import Factors, Term, see
-from ..terms.batch_laplacian import Cut, Seen
+from ..terms.base import Factors, Term, block_of
+from ..terms.batch_laplacian import BatchLaplacian, BatchNeighbourhood
 from ..terms.beta import BetaFit
 from ..terms.fit import Fit
-from ..terms.laplacian import Graph
-from ..terms.statistics import Moments, Ratios, Sums, energies, zero_sums
+from ..terms.laplacian import Laplacian
+from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energies, zero_sums
 from .run import State
 
 
@@ -43,10 +43,10 @@ def moved(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
 
 def coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, times: int) -> Tensor:
     """`rule` on V again and again; one product with the data where the model is quadratic."""
-    V, block = factors["V"], see(terms, factors, "V")
+    V, block = factors["V"], block_of(terms, factors, "V")
     for i in range(times):
         if i and not block.quadratic:
-            block = see(terms, {**factors, "V": V}, "V")
+            block = block_of(terms, {**factors, "V": V}, "V")
         V = rule(V, block)
     return V
 
@@ -55,20 +55,27 @@ def fresh(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
     """Where coefficients of samples never seen begin: the same in all columns, the best such for every row."""
     Us = [factors[m] for m in modes]
     wide = khatri_rao(Us)
-    pull = data.times(wide).sum(-1, keepdim=True)
+    linear_minus = data.times(wide).sum(-1, keepdim=True)
     square = reduce(torch.mul, map(gram, Us)).sum((-2, -1), keepdim=True)
-    return divide(pull, square.expand_as(pull)).expand(*pull.shape[:-1], wide.shape[-1]).mT.contiguous().mT
+    return (
+        divide(linear_minus, square.expand_as(linear_minus))
+        .expand(*linear_minus.shape[:-1], wide.shape[-1])
+        .mT.contiguous()
+        .mT
+    )
 
 
-def improved(term: Moments | Ratios, rules: Mapping[str, Rule], factors: Factors) -> dict[str, Tensor]:
+def improved(
+    term: SufficientStatistics | KLStatistics, rules: Mapping[str, Rule], factors: Factors
+) -> dict[str, Tensor]:
     """The factors with every basis improved once on the sums, in mode order."""
     factors = dict(factors)
     for name in term.modes:
-        factors[name] = rules[name](factors[name], see([term], factors, name))
+        factors[name] = rules[name](factors[name], block_of([term], factors, name))
     return factors
 
 
-class Epochs:
+class MiniBatchSweep:
     """A sweep (state -> state) over all mini-batches in a new random order: V of a batch, then all bases.
 
     The sums are exact and a batch sees the fixed samples that it is linked to, so that no visit raises the objective of
@@ -79,7 +86,7 @@ class Epochs:
     Parameters
     ----------
     terms : sequence of Term
-        The model over all samples: `Fit` (or `BetaFit` with beta = 1), then `Graph`s on V.
+        The model over all samples: `Fit` (or `BetaFit` with beta = 1), then `Laplacian`s on V.
     rules : mapping
         A rule for every basis and for "V".
     batches : sequence of integer arrays
@@ -100,15 +107,17 @@ class Epochs:
     ) -> None:
         self.fit: Any = terms[0]
         assert isinstance(self.fit, Fit | BetaFit)
-        own = cast("Sequence[Graph]", terms[1:])
-        self.graphs = [replace(g, gauge=()) for g in own]
+        own = cast("Sequence[Laplacian]", terms[1:])
+        self.graphs = [replace(g, norms_of=()) for g in own]
         self.data, self.rules, self.times = cast(Samples, self.fit.data), rules, times
         self.rows = [torch.from_numpy(rows).to(self.data.device) for rows in batches]
         self.pieces = [self.data.take(rows) for rows in self.rows] if isinstance(self.data, Sparse) else []
-        self.cuts = [[Cut(g, rows) for g in own] for rows in batches]
+        self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
         modes = self.fit.modes[1:]
-        self.term = Moments(modes, self.data.sqnorm()) if isinstance(self.fit, Fit) else Ratios(modes)
+        self.term = (
+            SufficientStatistics(modes, self.data.sqnorm()) if isinstance(self.fit, Fit) else KLStatistics(modes)
+        )
 
     def begin(self, factors: Factors) -> State:
         """The start of the sweep, with sums, so that its objective is known."""
@@ -154,7 +163,7 @@ class Epochs:
     def _here(self, factors: Factors, b: int) -> tuple[list, dict[str, Tensor]]:
         """The model of one batch with the other samples fixed, and its factors."""
         V, rows = factors["V"], self.rows[b]
-        terms = [replace(self.fit, data=self._piece(b)), *(Seen(cut, cut.outside(V)) for cut in self.cuts[b])]
+        terms = [replace(self.fit, data=self._piece(b)), *(BatchLaplacian(cut, cut.outside(V)) for cut in self.cuts[b])]
         return terms, {**factors, "V": _rows(V, rows)}
 
     def _piece(self, b: int) -> Samples:
@@ -169,7 +178,7 @@ class Epochs:
         return {**factors, "energy": energies(self.graphs, factors["V"]).double()} if self.graphs else factors
 
 
-def batches_of(n: int, size: int, seed: int, graphs: Sequence[Links] = (), codes: np.ndarray | None = None) -> list:
+def batches_of(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), codes: np.ndarray | None = None) -> list:
     """Rows 0 .. n - 1 in even batches of `size` at most: at random, or so that linked samples come together.
 
     With graphs, samples are ordered by class, within a class so that links are short (reverse Cuthill-McKee): what is

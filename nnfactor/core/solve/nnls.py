@@ -73,7 +73,7 @@ def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
 
 def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
     """Block principal pivoting for one chunk of rows; G has unit diagonal."""
-    X = hals(torch.zeros_like(B), Block(quads=(Quad(G),), pull=B), sweeps=20)
+    X = hals(torch.zeros_like(B), Block(quads=(Quad(G),), linear_minus=B), sweeps=20)
     start, passive = X.clone(), X > 0
     tol = 1e-12 * B.abs().amax(1, keepdim=True).clamp(min=torch.finfo(B.dtype).tiny)
     fewest = torch.full((len(B),), G.shape[0] + 1, device=B.device)
@@ -111,7 +111,7 @@ def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
         try:
             solved[i] = torch.from_numpy(lawson_hanson(A, target)[0]).to(B)
         except RuntimeError:  # no convergence: coordinate descent's answer stands
-            solved[i] = hals(start[i : i + 1], Block(quads=(Quad(G),), pull=B[i : i + 1]), sweeps=1000)[0]
+            solved[i] = hals(start[i : i + 1], Block(quads=(Quad(G),), linear_minus=B[i : i + 1]), sweeps=1000)[0]
     return solved
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ..rules.base import Rule
-from ..terms.base import Term, objective, see
+from ..terms.base import Term, block_of, objective
 from .cuda_graph import captured
 
 State = dict[str, Any]
@@ -43,13 +43,13 @@ def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], 
     def sweep(state: State) -> State:
         factors = state["factors"]
         for name, rule in rules.items():
-            factors = {**factors, name: rule(factors[name], see(terms, factors, name))}
+            factors = {**factors, name: rule(factors[name], block_of(terms, factors, name))}
         return {**state, "factors": factors}
 
     return sweep
 
 
-def reached(terms: Sequence[Term], state: State) -> Tensor:
+def objective_of(terms: Sequence[Term], state: State) -> Tensor:
     """The objective at the factors of a state, which may know it already."""
     return state["objective"] if "objective" in state else objective(terms, state["factors"])
 
@@ -158,7 +158,7 @@ def run(
         `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as
         weights are `()` or `(B,)`.
     method : callable
-        What makes the sweep from terms and rules: `step`, or `accelerated` or `extrapolated`, whose states remember
+        What makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose states remember
         more.
     max_iter, tol, every : int, float, int
         Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol`
@@ -212,8 +212,8 @@ def run(
             for newest in islice(iterate(sweep, state), stretch):
                 state, iteration = newest, iteration + 1
                 if every_row and iteration % every and iteration < max_iter:
-                    book.note(iteration, reached(terms, state))
-            now = book.read(iteration, reached(terms, state))
+                    book.note(iteration, objective_of(terms, state))
+            now = book.read(iteration, objective_of(terms, state))
             if verbose:
                 print(f"[{name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
             stop = bool(callback and callback(book.progress(state, now)))

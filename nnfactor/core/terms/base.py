@@ -1,6 +1,6 @@
 """The terms a model is a list of.
 
-A term names the factors it `touches`, yields the `block(factors, name)` that one of them sees, and has a
+A term names the factors it `factor_names`, yields the `block(factors, name)` that one of them sees, and has a
 `value(factors)` for every problem of the batch. `factors` maps names to tensors `(..., rows, k)`; it may also hold
 numbers that differ between the problems of a batch, `(...)`-shaped, which a term names as its `weight`.
 No objective carries a factor 1/2; a block's `up - down` is half the gradient of the value.
@@ -26,7 +26,7 @@ class Term(Protocol):
     """What a model is made of."""
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """Names of the factors that the term depends on."""
 
     def block(self, factors: Factors, name: str) -> Block:
@@ -55,6 +55,6 @@ def objective(terms: Sequence[Term], factors: Factors) -> Tensor:
     return reduce(torch.add, (t.value(factors).double() for t in terms))
 
 
-def see(terms: Sequence[Term], factors: Factors, name: str) -> Block:
+def block_of(terms: Sequence[Term], factors: Factors, name: str) -> Block:
     """What factor `name` sees of a model."""
-    return reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.touches]).merged()
+    return reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.factor_names]).merged()

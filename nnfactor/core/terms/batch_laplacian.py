@@ -11,12 +11,12 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..block import Block, Quad
-from ..graph.graph import Links
+from ..graph.graph import Graph
 from .base import Factors
-from .laplacian import Graph
+from .laplacian import Laplacian
 
 
-class Cut:
+class BatchNeighbourhood:
     """The links of a graph that touch a batch: those inside, and those to samples around it.
 
     A clique's samples outside the batch act as one node at their mean, linked with their number times the weight:
@@ -30,16 +30,16 @@ class Cut:
         The samples of the batch.
     """
 
-    def __init__(self, graph: Graph, rows: np.ndarray) -> None:
+    def __init__(self, graph: Laplacian, rows: np.ndarray) -> None:
         links, touching = graph.links, graph.links.adjacency[rows]
         self.halo = np.setdiff1d(touching.indices, rows)
         cliques = None if links.cliques is None else links.cliques[rows]
         self.members, self.place, virtual = _others(links, rows)
         inside, across = touching[:, rows], sp.hstack([touching[:, self.halo], virtual], format="csr")
-        self.inside = replace(graph, links=Links(inside, cliques, links.clique_weight))
+        self.inside = replace(graph, links=Graph(inside, cliques, links.clique_weight))
         everything = sp.block_array([[inside, across], [across.T, None]], format="csr")
         cliques = None if cliques is None else np.append(cliques, np.full(across.shape[1], -1))
-        self.around = replace(graph, links=Links(everything, cliques, links.clique_weight), gauge=())
+        self.around = replace(graph, links=Graph(everything, cliques, links.clique_weight), norms_of=())
         self.n_outside, self.degree = across.shape[1], np.asarray(across.sum(axis=1)).reshape(-1, 1)
 
     def outside(self, V: Tensor) -> Tensor:
@@ -55,12 +55,12 @@ class Cut:
 
 
 @dataclass(frozen=True, eq=False)
-class Seen:
+class BatchLaplacian:
     """A cut with the coefficients around it: the term of a batch's V."""
 
-    cut: Cut
+    cut: BatchNeighbourhood
     outside: Tensor
-    touches: tuple[str, ...] = ("V",)
+    factor_names: tuple[str, ...] = ("V",)
 
     def block(self, factors: Factors, name: str) -> Block:
         """The graph inside; links to fixed samples are weights of rows and a pull."""
@@ -70,11 +70,11 @@ class Seen:
         V, c, span = factors[name], block.quads[0].cols, block.quads[0].span
         here = len(self.cut.degree)
         others = torch.cat([torch.zeros_like(V).mT, self.outside.mT], dim=-1).mT
-        pull = c * self.cut.around.links.times(others, span)[..., :here, :]
+        linear_minus = c * self.cut.around.links.times(others, span)[..., :here, :]
         if span is not None:
-            pull = pad(pull, (span.start, V.shape[-1] - span.stop))
+            linear_minus = pad(linear_minus, (span.start, V.shape[-1] - span.stop))
         degree = torch.from_numpy(self.cut.degree).to(V.device, V.dtype)
-        return block + Block(quads=(Quad(c, degree, 1, span),), pull=pull)
+        return block + Block(quads=(Quad(c, degree, 1, span),), linear_minus=linear_minus)
 
     def energy(self, V: Tensor) -> Tensor:
         """The energy of all links that touch the batch, per column, without the gauge: `(..., 1, k)`."""
@@ -83,7 +83,7 @@ class Seen:
         return quads[0].cols if quads else V.new_zeros(*V.shape[:-2], 1, V.shape[-1])
 
 
-def _others(links: Links, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
+def _others(links: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:
     """Clique members outside the batch, the number of each one's virtual node, and the links of the batch to those."""
     none = np.zeros(0, dtype=np.int64)
     if links.cliques is None:

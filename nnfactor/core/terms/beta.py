@@ -39,17 +39,19 @@ class BetaFit:
             )
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """All modes."""
         return self.modes
 
     def block(self, factors: Factors, name: str) -> Block:
         """The two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
         Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
-        pull, push = self.data.ratio_products(Fs, at, self.beta)
+        linear_minus, linear_plus = self.data.ratio_products(Fs, at, self.beta)
         if self.beta != 2:
-            pull, push = pull.mul_(0.5), push.mul_(0.5)
-        return Block(pull=pull, push=push, quadratic=False, powers=divergence.powers(self.beta))
+            linear_minus, linear_plus = linear_minus.mul_(0.5), linear_plus.mul_(0.5)
+        return Block(
+            linear_minus=linear_minus, linear_plus=linear_plus, quadratic=False, powers=divergence.powers(self.beta)
+        )
 
     def value(self, factors: Factors) -> Tensor:
         """The divergence, summed over all entries in float64."""

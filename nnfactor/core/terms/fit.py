@@ -33,7 +33,7 @@ class Fit:
         _read(self)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """All modes."""
         return self.modes
 
@@ -41,7 +41,7 @@ class Fit:
         """Pull `MTTKRP`, one Gram: the Hadamard product of the other factors' Grams."""
         Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
         grams = [gram(factors[m]) for m in self.modes if m != name]
-        return Block(quads=(Quad(reduce(torch.mul, grams)),), pull=self.data.mttkrp(Fs, at))
+        return Block(quads=(Quad(reduce(torch.mul, grams)),), linear_minus=self.data.mttkrp(Fs, at))
 
     def value(self, factors: Factors) -> Tensor:
         """`||X||^2 - 2 <X, Y> + ||Y||^2`, nearly free after a sweep: its products are remembered.
@@ -49,8 +49,8 @@ class Fit:
         Exact to rounding of `||X||^2`; `data.residual_sq` sums the residual itself.
         """
         first = factors[self.modes[0]]
-        pull = self.data.mttkrp([factors[m] for m in self.modes], 0)
-        cross = (pull * first).sum(-2).sum(-1, dtype=torch.float64)
+        linear_minus = self.data.mttkrp([factors[m] for m in self.modes], 0)
+        cross = (linear_minus * first).sum(-2).sum(-1, dtype=torch.float64)
         square = reduce(torch.mul, (gram(factors[m]) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
         return self.data.sqnorm() - 2 * cross + square
 

@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..cache import Memo
+from ..cache import TensorCache
 from ..factors import square_norms
-from ..graph.graph import Links, as_links
+from ..graph.graph import Graph, as_graph
 from .base import Factors, Weight, _check_weight, per_column
 
 
 @dataclass(frozen=True, eq=False)
-class Graph:
+class Laplacian:
     """`weight sum_j c_j prod_b ||u^b_j||^2 v_j' L v_j` over factor `on`, `L` the Laplacian of `links`.
 
     Parameters
@@ -26,7 +26,7 @@ class Graph:
     links : Links, scipy sparse matrix or array (n, n)
     on : str
         The factor whose rows are the nodes.
-    gauge : sequence of str
+    norms_of : sequence of str
         Factors whose column norms enter, which makes the penalty blind to rescaling columns between `on` and them
         (papers 000 and 002, Eq. 9). Empty: the plain `tr(V' L V)`.
     weight : float, Tensor or str
@@ -41,26 +41,26 @@ class Graph:
     Examples
     --------
     >>> import torch
-    >>> from nnfactor.core import Graph
+    >>> from nnfactor.core import Laplacian
     >>> V = torch.tensor([[0.0, 1.0], [1.0, 1.0], [3.0, 1.0]])
     >>> chain = [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
-    >>> float(Graph(chain, "V", weight=10.0).value({"V": V}))                 # 10 (1^2 + 2^2); equal rows cost nothing
+    >>> float(Laplacian(chain, "V", weight=10.0).value({"V": V}))           # 10 (1^2 + 2^2); equal rows cost nothing
     50.0
-    >>> float(Graph(chain, "V", weight=10.0, columns=[False, True]).value({"V": V}))
+    >>> float(Laplacian(chain, "V", weight=10.0, columns=[False, True]).value({"V": V}))
     0.0
     """
 
-    links: Links
+    links: Graph
     on: str
-    gauge: tuple[str, ...] = ()
+    norms_of: tuple[str, ...] = ()
     weight: Weight = 1.0
     columns: Any = None
     split: str = "exact"
-    memo: Memo = field(default_factory=Memo, repr=False)
+    cache: TensorCache = field(default_factory=TensorCache, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "links", as_links(self.links))
-        object.__setattr__(self, "gauge", tuple(self.gauge))
+        object.__setattr__(self, "links", as_graph(self.links))
+        object.__setattr__(self, "norms_of", tuple(self.norms_of))
         _check_weight(self)
         if self.split not in ("exact", "paper"):
             raise ValueError(f"split must be 'exact' or 'paper', got {self.split!r}")
@@ -71,9 +71,9 @@ class Graph:
             object.__setattr__(self, "columns", weights)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """The factor and its gauge."""
-        return (self.on, *self.gauge)
+        return (self.on, *self.norms_of)
 
     @cached_property
     def span(self) -> slice | None:
@@ -106,10 +106,10 @@ class Graph:
         V, span = factors[self.on], self.span or slice(None)
         weight: Weight = 1.0 if isinstance(self.weight, Tensor | str) else self.weight
         key = (float(weight), V.device, V.dtype, V.shape[-1])
-        c = self.memo(key, (), lambda: self._columns(V, float(weight)))
+        c = self.cache(key, (), lambda: self._columns(V, float(weight)))
         if weight is not self.weight:
             c = c * per_column(self.weight, factors, V)[..., span]
-        return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.gauge if b != skip], c)
+        return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.norms_of if b != skip], c)
 
     def _columns(self, V: Tensor, weight: float) -> Tensor:
         """Weight times column weights, `(1, span)`."""

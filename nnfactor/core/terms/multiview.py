@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..block import Block, Design, Part, Quad, Some, _parts, split, weighted
+from ..block import Block, Design, Quad, RowSubset, RowSubsetLinear, _parts, split, weighted
 from ..data.as_data import Samples
 from ..factors import gram
 from .base import Factors, Weight, per_column
@@ -64,9 +64,9 @@ class Views:
         object.__setattr__(self, "scales", scales)
 
     @cached_property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """The shared factor, the views' own, and the weights."""
-        return (*dict.fromkeys(name for fit in self.fits for name in fit.touches), self.weights)
+        return (*dict.fromkeys(name for fit in self.fits for name in fit.factor_names), self.weights)
 
     def block(self, factors: Factors, name: str) -> Block:
         """On pi: a push of half the views' distances. Elsewhere: the blocks of the fits, weighted.
@@ -75,7 +75,7 @@ class Views:
         factor that keeps up with V lets the view come back.
         """
         if name == self.weights:
-            return Block(push=self.distances(factors).clamp(min=0) / 2)
+            return Block(linear_plus=self.distances(factors).clamp(min=0) / 2)
         shared, own = self._shares(factors)
         if name == self.fits[0].modes[0]:
             return self._on_shared(factors, name, shared)
@@ -87,20 +87,20 @@ class Views:
 
         But where a view's sign is free, or it has more features than samples: `_cross` asks for that product again.
         """
-        blocks, pull = [], None
+        blocks, linear_minus = [], None
         for fit, w in zip(self.fits, weights, strict=True):
             if _slim(fit) and not isinstance(fit, SemiFit):
                 U = factors[fit.modes[1]]
-                pull = cast(Samples, fit.data).times(w * U, pull)
+                linear_minus = cast(Samples, fit.data).times(w * U, linear_minus)
                 blocks.append(Block(quads=(Quad(gram(U)),)))
             else:
                 blocks.append(fit.block(factors, name))
-        return weighted(blocks, weights) + Block(pull=pull)
+        return weighted(blocks, weights) + Block(linear_minus=linear_minus)
 
     def _shares(self, factors: Factors) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """The weight of every view times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
         pi, first = factors[self.weights], self.fits[0].data
-        return first.memo(("shares", self), (pi,), lambda: self._split_weights(pi))
+        return first.cache(("shares", self), (pi,), lambda: self._split_weights(pi))
 
     def _split_weights(self, pi: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         scales = self._scales_as(pi)
@@ -109,8 +109,8 @@ class Views:
 
     def distances(self, factors: Factors) -> Tensor:
         """`s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; nearly free within sweeps (see `_cross`), and remembered."""
-        first, Fs = self.fits[0].data, [factors[name] for name in self.touches[:-1]]
-        return first.memo(("distances", self), Fs, lambda: self._distances(factors)).unsqueeze(-2)
+        first, Fs = self.fits[0].data, [factors[name] for name in self.factor_names[:-1]]
+        return first.cache(("distances", self), Fs, lambda: self._distances(factors)).unsqueeze(-2)
 
     def _distances(self, factors: Factors) -> Tensor:
         """`s_p (||X^p||^2 - 2 <X^p, V U^p'> + ||V U^p'||^2)` for all views at once."""
@@ -119,13 +119,13 @@ class Views:
         shared = gram(factors[self.fits[0].modes[0]]).unsqueeze(-3)
         last_first = [_cross(fit, factors) for fit in self.fits[::-1]]  # those that V has just read are in the cache
         cross = torch.stack(last_first[::-1], dim=-1)
-        norms = first.memo(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
+        norms = first.cache(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
         return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * self._scales_as(norms)
 
     def _scales_as(self, like: Tensor) -> Tensor:
         """The scales `(P,)`, made once for every dtype."""
         make = lambda: torch.stack([like.new_full((), s) for s in self.scales])
-        return self.fits[0].data.memo(("scales", self, like.dtype), (), make)
+        return self.fits[0].data.cache(("scales", self, like.dtype), (), make)
 
     def value(self, factors: Factors) -> Tensor:
         """The weighted sum of the distances."""
@@ -151,7 +151,7 @@ class Labels:
     modes : (str, str)
         Names of V and W.
     weight : float, Tensor or str
-        As for `Graph`.
+        As for `Laplacian`.
     printed : bool
         Eqs. 22-26 as printed: what V sees lacks `weight V_l W W'` (the paper takes the inverse in W for a constant). It
         is no gradient of anything and makes the iteration diverge; for study only.
@@ -162,7 +162,7 @@ class Labels:
     modes: tuple[str, str] = ("V", "W")
     weight: Weight = 1.0
     printed: bool = False
-    _rows: Some = field(init=False, repr=False)  # the labelled ones
+    _rows: RowSubset = field(init=False, repr=False)  # the labelled ones
     _known: Tensor = field(init=False, repr=False)  # their targets
 
     def __post_init__(self) -> None:
@@ -175,11 +175,11 @@ class Labels:
         known = self.labelled if isinstance(self.labelled, Tensor) else torch.from_numpy(self.labelled)
         rows = known.nonzero()[:, 0] if known is self.labelled else torch.from_numpy(np.flatnonzero(self.labelled))
         rows, mask = rows.to(on), known.to(on, self.targets.dtype)[:, None]
-        for name, value in {"_rows": Some(rows, mask), "_known": self.targets.index_select(0, rows)}.items():
+        for name, value in {"_rows": RowSubset(rows, mask), "_known": self.targets.index_select(0, rows)}.items():
             object.__setattr__(self, name, value)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """V and W."""
         return self.modes
 
@@ -188,13 +188,15 @@ class Labels:
         V, W = (factors[m] for m in self.modes)
         weight = per_column(self.weight, factors, V)[..., :1]
         if name == self.modes[0]:
-            linear = Part(self._rows, *_parts(((weight * W) @ self._known.mT).mT, fresh=True))
+            linear = RowSubsetLinear(self._rows, *_parts(((weight * W) @ self._known.mT).mT, fresh=True))
             quads = () if self.printed else (Quad(weight * (W @ W.mT), self._rows),)
             return split(Block(quads=quads, parts=(linear,)))
         root = weight.sqrt()
         rows: Any = Design(root * self._labelled(V), root * self._known)
-        pull, push = _parts(rows.A.mT @ rows.b, fresh=True)
-        return Block(quads=(Quad(torch.ones_like(W[..., :1, :]), rows),), pull=pull, push=push)
+        linear_minus, linear_plus = _parts(rows.A.mT @ rows.b, fresh=True)
+        return Block(
+            quads=(Quad(torch.ones_like(W[..., :1, :]), rows),), linear_minus=linear_minus, linear_plus=linear_plus
+        )
 
     def value(self, factors: Factors) -> Tensor:
         """From the residual itself."""

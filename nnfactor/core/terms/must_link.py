@@ -16,7 +16,7 @@ from .base import Factors
 from .fit import Fit
 
 
-class Ties:
+class SampleGroups:
     """`V = A Z`, `A (n, p)` one-hot: sample i has row `groups[i]` of Z as its coefficients.
 
     Solvers work with `F = D^(1/2) Z`, `D = A'A` the sizes of the groups: then `V = Q F` with orthonormal columns of
@@ -56,7 +56,7 @@ class Ties:
 
 
 @dataclass(frozen=True, eq=False)
-class TiedFit(Fit):
+class GroupedFit(Fit):
     """`||X - [[Q F, U1, ...]]||^2`: `Fit` whose sample factor, the first mode, is spread from groups.
 
     Parameters
@@ -65,14 +65,14 @@ class TiedFit(Fit):
     ties : Ties
     """
 
-    ties: Ties
+    ties: SampleGroups
 
     def block(self, factors: Factors, name: str) -> Block:
         """For F the pull is gathered; the Gram is that of `Fit`, since Q has orthonormal columns."""
         block = super().block(self._spread(factors), name)
-        if name != self.modes[0] or block.pull is None:
+        if name != self.modes[0] or block.linear_minus is None:
             return block
-        return Block(quads=block.quads, pull=self.ties.gather(block.pull))
+        return Block(quads=block.quads, linear_minus=self.ties.gather(block.linear_minus))
 
     def value(self, factors: Factors) -> Tensor:
         """As `Fit`."""
@@ -84,10 +84,10 @@ class TiedFit(Fit):
 
     def _spread(self, factors: Factors) -> dict[str, Tensor]:
         F = factors[self.modes[0]]
-        return {**factors, self.modes[0]: self.data.memo(("spread",), (F,), lambda: self.ties.spread(F))}
+        return {**factors, self.modes[0]: self.data.cache(("spread",), (F,), lambda: self.ties.spread(F))}
 
 
-def tied_groups(codes: np.ndarray | None, n: int) -> np.ndarray:
+def group_samples(codes: np.ndarray | None, n: int) -> np.ndarray:
     """Row of Z of every sample: classes (codes >= 0) in order, then the others one by one."""
     codes = np.full(n, -1) if codes is None else codes
     alone = codes < 0

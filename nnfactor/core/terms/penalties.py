@@ -22,13 +22,13 @@ class L1:
         _check_weight(self)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """The one factor."""
         return (self.on,)
 
     def block(self, factors: Factors, name: str) -> Block:
         """A push of half the weight."""
-        return Block(push=per_column(self.weight, factors, factors[name]) / 2, powers=(1.0, 1.0))
+        return Block(linear_plus=per_column(self.weight, factors, factors[name]) / 2, powers=(1.0, 1.0))
 
     def value(self, factors: Factors) -> Tensor:
         """On the nonnegative orthant |f| = f."""
@@ -47,7 +47,7 @@ class L2:
         _check_weight(self)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """The one factor."""
         return (self.on,)
 
@@ -77,7 +77,7 @@ class L21:
         _check_weight(self)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """The one factor."""
         return (self.on,)
 

@@ -41,7 +41,7 @@ class PolynomialFit:
         _read(self)
 
     @property
-    def touches(self) -> tuple[str, ...]:
+    def factor_names(self) -> tuple[str, ...]:
         """V and W."""
         return self.modes
 
@@ -53,16 +53,18 @@ class PolynomialFit:
         """
         V, W = (factors[m] for m in self.modes)
         if name == self.modes[0]:
-            return Block(quads=(Quad(gram(W).pow(self.degree)),), pull=self._products(W).pow(self.degree))
+            return Block(quads=(Quad(gram(W).pow(self.degree)),), linear_minus=self._products(W).pow(self.degree))
         inner = self._slope(self._products(W)) * V
-        pull = self.data.mttkrp([inner, W], 1)
-        push = ((self._slope(gram(W)) * gram(V)) @ W.mT).mT
-        return Block(pull=pull, push=push, quadratic=False, powers=(1.0, 2.0 * self.degree))
+        linear_minus = self.data.mttkrp([inner, W], 1)
+        linear_plus = ((self._slope(gram(W)) * gram(V)) @ W.mT).mT
+        return Block(
+            linear_minus=linear_minus, linear_plus=linear_plus, quadratic=False, powers=(1.0, 2.0 * self.degree)
+        )
 
     def value(self, factors: Factors) -> Tensor:
         """Exact to rounding of `sum_i (x_i'x_i)^d`."""
         V, W = (factors[m] for m in self.modes)
-        own = self.data.memo(("poly", self.degree), (), lambda: _row_squares(self.data).pow(self.degree).sum())
+        own = self.data.cache(("poly", self.degree), (), lambda: _row_squares(self.data).pow(self.degree).sum())
         cross = (V.double() * self._products(W).double().pow(self.degree)).sum((-2, -1))
         square = (gram(V.double()) * gram(W.double()).pow(self.degree)).sum((-2, -1))
         return (own - 2 * cross + square).clamp(min=0)
@@ -91,8 +93,8 @@ class PrintedPolynomialFit(PolynomialFit):
             return super().block(factors, name)
         slope = self._slope(self._products(W))
         weighted = V.sum(-2, keepdim=True).mT * self._slope(gram(W))  # diag(colsum V) K'_ww
-        push = (weighted.mT @ W.mT).mT
-        return Block(pull=self.data.mttkrp([slope, W], 1), push=push, quadratic=False)
+        linear_plus = (weighted.mT @ W.mT).mT
+        return Block(linear_minus=self.data.mttkrp([slope, W], 1), linear_plus=linear_plus, quadratic=False)
 
 
 def _row_squares(data: Data) -> Tensor:

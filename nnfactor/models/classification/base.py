@@ -14,12 +14,12 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ...core import Links, as_links
+from ...core import Graph, as_graph
 from ...graphs import knn_graph
-from ..shared.inputs import PickledOnCPU, Source, ran_with, read
+from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 from ..shared.labels import class_codes, labels_of
 from ..shared.parameters import nonnegative, one_of, positive, whole
-from ..shared.restore import all_or_nothing
+from ..shared.restore import forget_and_restore_on_error
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
@@ -32,11 +32,11 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
     """
 
     @abstractmethod
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         """From labels as codes (-1: none) and one-hot rows: scores and distributions (n, C) of the training samples."""
 
     @abstractmethod
-    def _decide(self, source: Source) -> Tensor:
+    def _decide(self, source: Inputs) -> Tensor:
         """Scores of new samples, (n, C), float64; a row of zeros where nothing is known."""
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -58,7 +58,7 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         self._check_parameters()
         if y is None:
             raise ValueError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        with all_or_nothing(self):
+        with forget_and_restore_on_error(self):
             source = read(self, X, reset=True, signed=True)
             codes, classes = class_codes(y, source.data.shape[0], stacklevel=3)
             if not len(classes):
@@ -69,9 +69,11 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
             Y = (known.unsqueeze(1) == torch.arange(len(classes), device=known.device)).double()
             with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
                 scores, shares = self._learn(source, codes, Y)
-            self.scores_, self.label_distributions_ = (source.give(S.to(source.data.dtype)) for S in (scores, shares))
+            self.scores_, self.label_distributions_ = (
+                source.to_caller(S.to(source.data.dtype)) for S in (scores, shares)
+            )
             self.transduction_ = self._named(scores, source)
-            self.fit_info_ = ran_with(source.data)
+            self.fit_info_ = run_environment(source.data)
         return self
 
     def predict(self, X: Any) -> Any:
@@ -86,13 +88,13 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
 
         return float(accuracy_score(y, found, sample_weight=sample_weight))
 
-    def _new(self, X: Any) -> tuple[Tensor, Source]:
+    def _new(self, X: Any) -> tuple[Tensor, Inputs]:
         check_is_fitted(self)
         source = read(self, X, reset=False, signed=True)
         with torch.no_grad(), torch.autocast(source.data.device.type, enabled=False):
             return self._decide(source), source
 
-    def _named(self, scores: Tensor, source: Source) -> Any:
+    def _named(self, scores: Tensor, source: Inputs) -> Any:
         """Labels from scores; one warning if some rows are zero."""
         lost = (scores == 0).all(1)
         codes = torch.where(lost, -1, scores.argmax(1)).cpu().numpy()
@@ -120,13 +122,13 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         return tags
 
 
-def graph_of(graph: Any, points: Points, n_neighbors: int) -> Links:
+def graph_of(graph: Any, points: Points, n_neighbors: int) -> Graph:
     """The binary neighbour graph of samples, or an adjacency checked to be over them."""
     n = points.shape[0]
     if isinstance(graph, str):
         one_of("graph", graph, ("knn",), f"an adjacency ({n}, {n})")
         return knn_graph(points, n_neighbors)
-    links = as_links(graph if isinstance(graph, Links | Tensor) or sp.issparse(graph) else np.asarray(graph), "graph")
+    links = as_graph(graph if isinstance(graph, Graph | Tensor) or sp.issparse(graph) else np.asarray(graph), "graph")
     if links.n_nodes != n:
         raise ValueError(f"graph is over {links.n_nodes} samples, X has {n}; one node per training sample is needed")
     if links.cliques is not None:

@@ -12,9 +12,9 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ...kernels import check_kernel, fix_kernel
-from ..shared.inputs import PickledOnCPU, Source, ran_with
+from ..shared.inputs import Inputs, PickledOnCPU, run_environment
 from ..shared.parameters import nonnegative, whole
-from ..shared.restore import all_or_nothing
+from ..shared.restore import forget_and_restore_on_error
 from ..shared.views import read_views
 from .co_training import _given
 
@@ -116,7 +116,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
         from sklearn.cluster import KMeans  # brings half of scikit-learn along
 
         self._check_parameters()
-        with all_or_nothing(self):
+        with forget_and_restore_on_error(self):
             sources = read_views(self, X, reset=True, signed=True)
             n = sources[0].data.shape[0]
             if self.n_clusters > n:
@@ -129,7 +129,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
             self.labels_ = means.fit(rows.cpu().numpy()).labels_
             self.embeddings_, self.embedding_ = [_given(sources, u) for u in U], _given(sources, rows)
             self.history_, self.objective_ = np.array(history), history[-1]
-            self.fit_info_ = ran_with(sources[0].data)
+            self.fit_info_ = run_environment(sources[0].data)
         if not self.converged_:
             warnings.warn(
                 f"PairwiseCoRegularizedSpectral stopped at max_iter={self.max_iter} before its objective settled to "
@@ -144,7 +144,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _similarities(self, source: Source, p: int) -> Tensor:
+    def _similarities(self, source: Inputs, p: int) -> Tensor:
         """`D^-1/2 K D^-1/2`; rows without any similarity stay zero."""
         try:
             K = fix_kernel(self.kernel, source.X, sigma=self.sigma, degree=self.degree).gram()[0]

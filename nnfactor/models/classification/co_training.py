@@ -14,10 +14,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ..shared.inputs import PickledOnCPU, Source, ran_with
+from ..shared.inputs import Inputs, PickledOnCPU, run_environment
 from ..shared.labels import class_codes
 from ..shared.parameters import nonnegative, whole
-from ..shared.restore import all_or_nothing
+from ..shared.restore import forget_and_restore_on_error
 from ..shared.views import read_views
 from .base import margins
 from .ridge import Ridge, times
@@ -111,7 +111,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             raise ValueError("alpha must be > 0, got 0; with more features than samples ridge needs it, try 1e-6")
         if y is None:
             raise ValueError("CoTraining requires y to be passed, but the target y is None")
-        with all_or_nothing(self):
+        with forget_and_restore_on_error(self):
             sources = read_views(self, X, reset=True, signed=True)
             codes, classes = class_codes(y, sources[0].data.shape[0], stacklevel=3)
             if not len(classes):
@@ -128,7 +128,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             scores[codes >= 0] = np.eye(len(classes))[codes[codes >= 0]]
             self.label_distributions_ = _given(sources, torch.from_numpy(scores))
             self.transduction_ = classes[scores.argmax(1)]
-            self.fit_info_ = ran_with(sources[0].data)
+            self.fit_info_ = run_environment(sources[0].data)
         return self
 
     def decision_function(self, X: Any) -> Any:
@@ -149,12 +149,12 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         scores = self._scores(X)[1]
         return self.classes_[scores.argmax(1)]
 
-    def _scores(self, X: Any) -> tuple[list[Source], np.ndarray]:
+    def _scores(self, X: Any) -> tuple[list[Inputs], np.ndarray]:
         check_is_fitted(self)
         sources, total = read_views(self, X, reset=False, signed=True), np.zeros(())
         for source, W, b in zip(sources, self.coef_, self.intercept_, strict=True):
             W, b = (torch.as_tensor(F).to(source.data.device, torch.float64) for F in (W, b))
-            total = total + (times(source.points64(), W * source.scale) + b).cpu().numpy()
+            total = total + (times(source.samples64(), W * source.scale) + b).cpu().numpy()
         return sources, total
 
     def __sklearn_tags__(self) -> Any:
@@ -206,6 +206,6 @@ def _distribution(scores: np.ndarray) -> np.ndarray:
     return scores / scores.sum(1, keepdims=True)
 
 
-def _given(sources: list[Source], F: Tensor) -> Any:
+def _given(sources: list[Inputs], F: Tensor) -> Any:
     """A result in the kind, on the device and in the dtype of the views."""
-    return sources[0].give(F.to(sources[0].data.device, sources[0].data.dtype))
+    return sources[0].to_caller(F.to(sources[0].data.device, sources[0].data.dtype))

@@ -15,8 +15,8 @@ from scipy.sparse.csgraph import connected_components
 from scipy.sparse.linalg import splu
 from torch import Tensor
 
-from ...core import Links
-from ..shared.inputs import Source
+from ...core import Graph
+from ..shared.inputs import Inputs
 from ..shared.parameters import one_of
 from .base import Points, SemiSupervised, as_float64, distances, graph_of
 
@@ -33,12 +33,12 @@ class _Propagation(SemiSupervised):
         the Gaussian of width `sigma_`, computed so that far samples do not underflow.
         """
         scores, source = self._new(X)
-        return source.give(_shares(scores).to(source.data.dtype))
+        return source.to_caller(_shares(scores).to(source.data.dtype))
 
-    def _read_graph(self, source: Source) -> None:
+    def _read_graph(self, source: Inputs) -> None:
         """Samples, widths and graph; `_points` are in units of `_unit`, and of sigma where it is one per feature."""
         one_of("out_of_sample", self.out_of_sample, ("all", "neighbors"))
-        self._points, self._unit = source.points64(), source.scale
+        self._points, self._unit = source.samples64(), source.scale
         given: Any = self.sigma
         per_feature = given is not None and not np.isscalar(given)
         if per_feature:
@@ -56,8 +56,8 @@ class _Propagation(SemiSupervised):
         self.sigma_ = given if per_feature else self._width * self._unit
         self.graph_ = _heat(links, lengths / self._width) if isinstance(self.graph, str) else links
 
-    def _decide(self, source: Source) -> Tensor:
-        Z, P = source.points64(), self._points
+    def _decide(self, source: Inputs) -> Tensor:
+        Z, P = source.samples64(), self._points
         Z = Z * (source.scale / self._unit) if source.scale != self._unit else Z
         sigma: Any = self.sigma_
         if not np.isscalar(sigma):
@@ -88,7 +88,7 @@ class HarmonicFunction(_Propagation):
         column of F_u. False, as in the papers' tables.
     graph : "knn" or an adjacency (n_samples, n_samples)
         "knn": i and j are linked if one is among the nearest of the other, with weight exp(-||x - y||^2 / sigma^2), no
-        factor 2. An adjacency (array, tensor, scipy sparse, `Links`; symmetric, >= 0) is used as it is.
+        factor 2. An adjacency (array, tensor, scipy sparse, `Graph`; symmetric, >= 0) is used as it is.
     n_neighbors : int
         7 as in paper 003; n_samples - 1 at most.
     sigma : None, number > 0 or array (n_features,)
@@ -146,7 +146,7 @@ class HarmonicFunction(_Propagation):
         self.device = device
         self.dtype = dtype
 
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         one_of("class_mass", self.class_mass, (True, False))
         self._read_graph(source)
         reached = as_float64(_reached(self.graph_, codes), Y.device).unsqueeze(1)
@@ -160,7 +160,7 @@ class HarmonicFunction(_Propagation):
             mass = (F * (1 - Y.sum(1, keepdim=True))).sum(0)
             prior = (Y.sum(0) + 1) / (Y.sum() + Y.shape[1])
             self._scale = torch.where(mass > 0, prior / torch.where(mass > 0, mass, 1), 1).cpu().numpy()
-        self._raw = source.give(F.to(source.data.dtype))
+        self._raw = source.to_caller(F.to(source.data.dtype))
         scores = torch.where(free, self._finish(F), Y)
         return scores, _shares(scores)
 
@@ -218,14 +218,14 @@ class LocalGlobalConsistency(_Propagation):
         self.device = device
         self.dtype = dtype
 
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(source)
         reached = as_float64(_reached(self.graph_, codes), Y.device).unsqueeze(1)
         F = spread(self.graph_, float(self.alpha), reached, Y)
         return F, _shares(F)
 
 
-def spread(links: Links, alpha: float, mask: Tensor, rhs: Tensor) -> Tensor:
+def spread(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> Tensor:
     """Solve (I - alpha D^-1/2 W D^-1/2) F = rhs on the masked samples, 0 elsewhere; rhs and F >= 0, (n, C).
 
     Conjugate gradients, all columns at once, until residuals are 1e-13 of the right-hand sides. If they do not settle,
@@ -262,7 +262,7 @@ def _stretched(points: Points, sigma: np.ndarray) -> Points:
     return sp.csr_array(points * (1 / sigma)) if sp.issparse(points) else points / as_float64(sigma, points.device)
 
 
-def _along(points: Points, links: Links) -> np.ndarray:
+def _along(points: Points, links: Graph) -> np.ndarray:
     """Squared length of every link i < j, from differences, in the order of the upper triangle."""
     upper = sp.triu(links.adjacency, k=1).tocoo()
     step = max(1, CHUNK // max(1, points.shape[1]))
@@ -277,12 +277,12 @@ def _along(points: Points, links: Links) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def _heat(links: Links, lengths: np.ndarray) -> Links:
+def _heat(links: Graph, lengths: np.ndarray) -> Graph:
     """The same links with weights exp(-length^2), lengths in the order of the upper triangle."""
     upper = sp.triu(links.adjacency, k=1).tocoo()
     with np.errstate(over="ignore"):  # the weight is 0 then, and the link vanishes
         half = sp.csr_array((np.exp(-np.square(lengths)), (upper.row, upper.col)), shape=upper.shape)
-    return Links(half + half.T)
+    return Graph(half + half.T)
 
 
 def _weighted_mean(Z: Points, P: Points, width: float, F: Tensor, count: int) -> Tensor:
@@ -296,19 +296,19 @@ def _weighted_mean(Z: Points, P: Points, width: float, F: Tensor, count: int) ->
     return w @ F / w.sum(1, keepdim=True)
 
 
-def _inverse_root(links: Links, like: Tensor) -> Tensor:
+def _inverse_root(links: Graph, like: Tensor) -> Tensor:
     """D^-1/2, (n, 1); 0 at an isolated sample."""
     degree = links.degree(like)
     return torch.where(degree > 0, degree.clamp(min=1e-300).rsqrt(), 0)
 
 
-def _reached(links: Links, codes: np.ndarray) -> np.ndarray:
+def _reached(links: Graph, codes: np.ndarray) -> np.ndarray:
     """Whether the connected part of a sample holds a label."""
     parts = connected_components(links.adjacency, directed=False)[1]
     return np.isin(parts, parts[codes >= 0])
 
 
-def _factorised(links: Links, alpha: float, root: Tensor, b: Tensor) -> Tensor:
+def _factorised(links: Graph, alpha: float, root: Tensor, b: Tensor) -> Tensor:
     R = sp.dia_array((root.cpu().numpy().T, 0), shape=(len(b), len(b)))
     A = sp.csc_array(sp.eye_array(len(b)) - alpha * (R @ links.adjacency @ R))
     try:

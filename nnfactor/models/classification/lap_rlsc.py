@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from .base import Points, graph_of
 from .srlsc import _KernelLeastSquares
 
@@ -22,7 +22,7 @@ class LapRLSC(_KernelLeastSquares):
     CA, CI, sigma, normalize, device, dtype
         As for `SRLSC`. With `normalize` the graph is of the unit-length samples too.
     graph : "knn" or an adjacency (n_samples, n_samples)
-        Array, tensor, scipy sparse or `Links`; symmetric, >= 0.
+        Array, tensor, scipy sparse or `Graph`; symmetric, >= 0.
     n_neighbors : int
         7 as in the paper; n_samples - 1 at most.
 
@@ -62,6 +62,6 @@ class LapRLSC(_KernelLeastSquares):
         self.device = device
         self.dtype = dtype
 
-    def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
+    def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
         self.graph_ = graph_of(self.graph, points, self.n_neighbors)
         return self.graph_.degree(K) * K - self.graph_.product(K)

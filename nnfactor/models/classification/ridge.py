@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,9 +24,9 @@ class Ridge:
     device: torch.device
 
     @classmethod
-    def of(cls, source: Source, alpha: float) -> Ridge:
+    def of(cls, source: Inputs, alpha: float) -> Ridge:
         """For one view, as it was read."""
-        X, device = source.points64(), source.data.device
+        X, device = source.samples64(), source.data.device
         if not isinstance(X, Tensor):
             mean = np.asarray(X.mean(axis=0)).ravel()
             energy, offset = X.power(2).sum() / X.shape[0] - mean @ mean, torch.zeros(X.shape[1], dtype=torch.float64)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...sparse_coding.basis_pursuit import l1_code
 from ...sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from .base import Points, SemiSupervised, margins, nearest_distribution
 from .srlsc import _settled
 
@@ -63,21 +63,21 @@ class SRC(SemiSupervised):
     def decision_function(self, X: Any) -> Any:
         """As `scores_`: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
         scores, source = self._new(X)
-        return source.give(margins(scores).to(source.data.dtype))
+        return source.to_caller(margins(scores).to(source.data.dtype))
 
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        known, X = Y.sum(1) > 0, source.points64()
+    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+        known, X = Y.sum(1) > 0, source.samples64()
         at = known.cpu().numpy() if sp.issparse(X) else known
         self._members, D = Y[known], unit_rows(X[at])
         own = str(source.data.dtype).removeprefix("torch.")
-        self.dictionary_ = D.astype(own) if sp.issparse(D) else source.give(D.to(source.data.dtype))
+        self.dictionary_ = D.astype(own) if sp.issparse(D) else source.to_caller(D.to(source.data.dtype))
         self._atoms = D
         scores = Y.clone()
         scores[~known] = self._explained(X[~at])
         return scores, nearest_distribution(scores)
 
-    def _decide(self, source: Source) -> Tensor:
-        return self._explained(source.points64())
+    def _decide(self, source: Inputs) -> Tensor:
+        return self._explained(source.samples64())
 
     def _explained(self, X: Points) -> Tensor:
         members, D = self._members, self._atoms

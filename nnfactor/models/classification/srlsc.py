@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from ..shared.parameters import one_of
 from .base import Points, SemiSupervised, as_float64, distances, margins, nearest_distribution
 
@@ -27,7 +27,7 @@ class _KernelLeastSquares(SemiSupervised):
     """B = (J K + CA I + CI M K)^-1 Y and the decision K(x, .) B; a subclass says what M K is."""
 
     @abstractmethod
-    def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
+    def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
         """M K, (n, n)."""
 
     def _check_parameters(self) -> None:
@@ -38,9 +38,9 @@ class _KernelLeastSquares(SemiSupervised):
     def decision_function(self, X: Any) -> Any:
         """K(x, .) B: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
         scores, source = self._new(X)
-        return source.give(margins(scores).to(source.data.dtype))
+        return source.to_caller(margins(scores).to(source.data.dtype))
 
-    def _learn(self, source: Source, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         one_of("normalize", self.normalize, (True, False))
         self._unit = source.scale
         points = self._points = self._prepared(source)
@@ -49,11 +49,11 @@ class _KernelLeastSquares(SemiSupervised):
         system = J * K + float(self.CI) * self._smooth(source, points, K)
         system.diagonal().add_(float(self.CA))
         B = torch.linalg.solve(system, Y)  # one matrix: K semidefinite and CA > 0 make it regular
-        self.dual_coef_ = source.give(B.to(source.data.dtype))
+        self.dual_coef_ = source.to_caller(B.to(source.data.dtype))
         F = K @ B
         return F, nearest_distribution(F)
 
-    def _decide(self, source: Source) -> Tensor:
+    def _decide(self, source: Inputs) -> Tensor:
         points = self._prepared(source)
         device = source.data.device
         B = as_float64(self.dual_coef_, device)
@@ -61,8 +61,8 @@ class _KernelLeastSquares(SemiSupervised):
         pieces = (points[a : a + step] for a in range(0, points.shape[0], step))
         return torch.cat([self._kernel(z, device) @ B for z in pieces])
 
-    def _prepared(self, source: Source) -> Points:
-        points = source.points64()
+    def _prepared(self, source: Inputs) -> Points:
+        points = source.samples64()
         if not self.normalize:
             return points * (source.scale / self._unit)
         return unit_rows(points)
@@ -162,19 +162,19 @@ class SRLSC(_KernelLeastSquares):
         self.device = device
         self.dtype = dtype
 
-    def _smooth(self, source: Source, points: Points, K: Tensor) -> Tensor:
+    def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
         A, gaps = self._coded(source, K)
-        self.codes_, self.code_gaps_ = source.give(A.to(source.data.dtype)), source.give(gaps)
+        self.codes_, self.code_gaps_ = source.to_caller(A.to(source.data.dtype)), source.to_caller(gaps)
         residue = K - A @ K
         return residue - A.mT @ residue
 
-    def _coded(self, source: Source, K: Tensor) -> tuple[Tensor, Tensor]:
+    def _coded(self, source: Inputs, K: Tensor) -> tuple[Tensor, Tensor]:
         """Codes of the samples, on the device of K, and their gaps."""
         if not isinstance(self.codes, str):
             A = _given_codes(self.codes, len(K), K.device)
             return A, torch.full_like(A[:, 0], torch.nan)
         one_of("codes", self.codes, ("l1",), f"codes ({len(K)}, {len(K)})")
-        found = l1_codes(source.points64(), tol=self.tol, max_rounds=self.max_rounds)
+        found = l1_codes(source.samples64(), tol=self.tol, max_rounds=self.max_rounds)
         _settled(self, found)
         return found.codes.to(K.device), found.gap
 

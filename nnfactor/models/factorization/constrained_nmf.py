@@ -9,10 +9,10 @@ import numpy as np
 from torch import Tensor
 
 from ...core import Run
-from ...core.terms.must_link import TiedFit, Ties, tied_groups
+from ...core.terms.must_link import GroupedFit, SampleGroups, group_samples
 from ..shared.base import Factorization
 from ..shared.fitting import Model
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
 from ..shared.solvers import rule_key, unsupervised_rule
 
@@ -91,30 +91,30 @@ class ConstrainedNMF(Factorization):
         self.callback = callback
         self.verbose = verbose
 
-    def _prepare(self, source: Source, y: Any) -> None:
+    def _prepare(self, source: Inputs, y: Any) -> None:
         codes, self.classes_ = encode_labels(y, source.data.shape[0]) if y is not None else (None, np.array([]))
-        self._ties = Ties(tied_groups(codes, source.data.shape[0]))
+        self._ties = SampleGroups(group_samples(codes, source.data.shape[0]))
 
-    def _batch_key(self, source: Source) -> Hashable:
+    def _batch_key(self, source: Inputs) -> Hashable:
         return rule_key(self.solver, 2, self.n_components)
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         rule = unsupervised_rule(self.solver, 2, self.n_components)
-        return Model([TiedFit(source.data, ("Z", "U"), self._ties)], {"U": rule, "Z": rule}, ("Z", "U"))
+        return Model([GroupedFit(source.data, ("Z", "U"), self._ties)], {"U": rule, "Z": rule}, ("Z", "U"))
 
-    def _start(self, source: Source, restart: int) -> list[Tensor]:
+    def _start(self, source: Inputs, restart: int) -> list[Tensor]:
         V, U = super()._start(source, restart)
         given = not restart and not isinstance(self.init, str)
         return [V * self._ties.weights(V) if given else self._ties.gather(V), U]
 
-    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         k = int(self.n_components)
         return {"Z": (len(self._ties.sizes), k), "U": (source.data.shape[1], k)}
 
     def _embedded(self, V: Tensor) -> Tensor:
         return self._ties.spread(V)
 
-    def _publish(self, source: Source, model: Model, result: Run) -> None:
+    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
         super()._publish(source, model, result)
         self.Z_ = self.embedding_[np.unique(self._ties.groups, return_index=True)[1]]
         del self._ties

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.sparse as sp
 from torch import Tensor
 
-from ...core import Fit, Graph, Links, Rule, Term
+from ...core import Fit, Graph, Laplacian, Rule, Term
 from ...core.factors import unit_columns
 from ...core.rules.hals import hals
 from ...core.rules.m_matrix import m_matrix
@@ -18,9 +18,9 @@ from ...core.rules.multiplicative import multiplicative
 from ...graphs import knn_graph
 from ..shared.base import Factorization
 from ..shared.fitting import Model, values_of, weight_of
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
-from ..shared.parameters import links_over, nonnegative, one_of
+from ..shared.parameters import graph_over, nonnegative, one_of
 from ..shared.solvers import cg_steps, fastest, hals_sweeps
 
 
@@ -38,7 +38,7 @@ class GraphNMF(Factorization):
         Weight of the graph, >= 0. An absolute penalty: with `scale_free=False` it depends on the scale of V.
     graph : "knn" or adjacency (n, n)
         Links between samples: nearest neighbours with weight 1 (`nnfactor.graphs.knn_graph`), or your own (array,
-        scipy sparse or `Links`), symmetric and nonnegative; 0 is no link.
+        scipy sparse or `Graph`), symmetric and nonnegative; 0 is no link.
     n_neighbors : int
         p of "knn". 5, as usual with this method.
     scale_free : bool
@@ -124,22 +124,22 @@ class GraphNMF(Factorization):
         self.callback = callback
         self.verbose = verbose
 
-    def _prepare(self, source: Source, y: Any) -> None:
+    def _prepare(self, source: Inputs, y: Any) -> None:
         self.graph_ = self._links(source, y)
 
-    def _model(self, source: Source, y: Any) -> Model:
-        gauge = ("U",) if self.scale_free else ()
-        terms: list[Term] = [Fit(source.data, ("V", "U")), Graph(self.graph_, "V", gauge, weight_of(self.lam))]
+    def _model(self, source: Inputs, y: Any) -> Model:
+        norms_of = ("U",) if self.scale_free else ()
+        terms: list[Term] = [Fit(source.data, ("V", "U")), Laplacian(self.graph_, "V", norms_of, weight_of(self.lam))]
         names = ("V", "U")
         if self.solver == "auto":
             solve = partial(m_matrix, cg=self._cg_steps())
-            rules, method = fastest(names, source.data.shape, int(self.n_components), solve, gauge=self.scale_free)
+            rules, method = fastest(names, source.data.shape, int(self.n_components), solve, norms_of=self.scale_free)
             return Model(terms, rules, names, method)
         named: dict[str, tuple[Rule, Rule]] = {"m_matrix": (multiplicative, m_matrix), "hals": (hals, hals)}
         basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
         return Model(terms, {"U": basis, "V": embedding}, names)
 
-    def _batch_key(self, source: Source) -> Hashable:
+    def _batch_key(self, source: Inputs) -> Hashable:
         if self.solver != "auto":
             return ()
         return hals_sweeps(source.data.shape, int(self.n_components)), self._cg_steps()
@@ -147,17 +147,17 @@ class GraphNMF(Factorization):
     def _cg_steps(self) -> int:
         return cg_steps(max(values_of(self.lam)) * self.graph_.mean_degree, momentum=self.scale_free)
 
-    def _links(self, source: Source, y: Any) -> Links:
+    def _links(self, source: Inputs, y: Any) -> Graph:
         n = source.data.shape[0]
         knn = isinstance(self.graph, str)
-        links = knn_graph(source.X, self.n_neighbors) if knn else links_over(self.graph, "graph", n)
+        links = knn_graph(source.X, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
         codes, self.classes_ = encode_labels(y, n) if y is not None else (None, np.array([]))
-        return links if codes is None else labelled_links(links, codes)
+        return links if codes is None else overwrite_labelled(links, codes)
 
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
         return unit_columns(factors) if self.scale_free else factors
 
-    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         (n, m), k = source.data.shape, int(self.n_components)
         return {"V": (n, k), "U": (m, k)}
 
@@ -170,10 +170,10 @@ class GraphNMF(Factorization):
         one_of("solver", self.solver, ("multiplicative", "mu", "auto", "m_matrix", "hals"))
 
 
-def labelled_links(links: Links, codes: np.ndarray) -> Links:
+def overwrite_labelled(links: Graph, codes: np.ndarray) -> Graph:
     """Links whose labelled pairs (codes >= 0) are overwritten: 1 in the same class, 0 in different ones (SGNMF)."""
     S = (links.adjacency if links.cliques is None else sp.csr_array(links.toarray())).tocoo()
     known = codes >= 0
     keep = ~(known[S.row] & known[S.col])
     S = sp.csr_array((S.data[keep], (S.row[keep], S.col[keep])), shape=S.shape)
-    return Links(S, cliques=codes if known.any() else None)
+    return Graph(S, cliques=codes if known.any() else None)

@@ -15,7 +15,7 @@ from ...core.factors import gram
 from ...kernels import check_kernel, fix_kernel, root
 from ..shared.base import Factorization
 from ..shared.fitting import Model
-from ..shared.inputs import Source, _to, read
+from ..shared.inputs import Inputs, _to, read
 from ..shared.parameters import one_of
 from ..shared.solvers import rule_key, unsupervised_rule
 
@@ -138,20 +138,20 @@ class KernelNMF(_InFeatureSpace):
         self.callback = callback
         self.verbose = verbose
 
-    def _batch_key(self, source: Source) -> Hashable:
+    def _batch_key(self, source: Inputs) -> Hashable:
         return rule_key(self.solver, 2, self.n_components)
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         return Model([Fit(source.data, ("V", "B"))], {"B": rule, "V": rule}, ("V", "B"))
 
-    def _read(self, X: Any, reset: bool) -> Source:
+    def _read(self, X: Any, reset: bool) -> Inputs:
         source = read(self, X, reset=reset, signed=self._takes_negative)
         if self._pairwise and sp.issparse(source.X):
             raise TypeError("X: sparse input is not supported with kernel='precomputed'; use X.toarray()")
         return source
 
-    def _target(self, source: Source) -> Source:
+    def _target(self, source: Inputs) -> Inputs:
         """R in place of the data; what its decomposition says is kept for `_publish`."""
         kernel = fix_kernel(self.kernel, self._samples(source, keep=True), sigma=self.sigma, degree=self.degree)
         held = torch.finfo(source.data.dtype)
@@ -167,26 +167,26 @@ class KernelNMF(_InFeatureSpace):
         self.kernel_ = replace(kernel, X=None) if self._pairwise else kernel
         self._roots = (S, R, values, E, eps)
         data = Dense(R.to(source.data.dtype))
-        return Source(data, source.X, kernel.root_unit, source.as_torch, source.shape)
+        return Inputs(data, source.X, kernel.root_unit, source.as_torch, source.shape)
 
-    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         n = source.data.shape[0]
         return {"V": (n, int(self.n_components)), "B": (n, int(self.n_components))}
 
-    def _publish(self, source: Source, model: Model, result: Run) -> None:
+    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
         super()._publish(source, model, result)
         del self.components_  # B' has a column per sample, not per feature
         B = _to(self.factors_[0], source.data).double()
         A, self._maps = _feature_maps(B, *self._roots)
         del self._roots
-        self.dual_coef_ = source.give((A / self.kernel_.root_unit).to(source.data.dtype))
+        self.dual_coef_ = source.to_caller((A / self.kernel_.root_unit).to(source.data.dtype))
 
-    def _features(self, source: Source) -> Tensor:
+    def _features(self, source: Inputs) -> Tensor:
         kernel, device = self.kernel_.on(source.data.device), source.data.device
         K = kernel.rows(self._samples(source)).to(device)
         return K @ self._maps[self.features].to(device) * kernel.root_unit
 
-    def _samples(self, source: Source, keep: bool = False) -> Any:
+    def _samples(self, source: Inputs, keep: bool = False) -> Any:
         """What a kernel is computed from; a copy that survives changes of the caller's data, if it is kept."""
         X = source.X
         if callable(self.kernel) and isinstance(X, Tensor) and not source.as_torch:

@@ -17,7 +17,7 @@ from ...core.rules.multiplicative import multiplicative
 from ...core.terms.base import Factors
 from ..shared.base import Factorization
 from ..shared.fitting import Model
-from ..shared.inputs import Source, _to
+from ..shared.inputs import Inputs, _to
 
 
 class LNMF(Factorization):
@@ -94,23 +94,23 @@ class LNMF(Factorization):
         self.callback = callback
         self.verbose = verbose
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         term = _Divergence(source.data, ("V", "W"), 1.0, source.scale)
         return Model([term], {"V": _root_rule, "W": _unit_sums}, ("V", "W"))
 
-    def _target(self, source: Source) -> Source:
+    def _target(self, source: Inputs) -> Inputs:
         """Extreme data are divided by `scale ** 2`, a power of four, for V is in units of their root."""
         peak = source.data.largest() * source.scale
         root = 1.0 if peak == 0 or 2.0**-30 <= peak <= 2.0**30 else 2.0 ** (np.floor(np.log2(peak)) // 2)
         return replace(source, data=source.data.scaled(source.scale / root / root), scale=float(root))
 
-    def _publish(self, source: Source, model: Model, result: Run) -> None:
+    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
         super()._publish(source, model, result)
         V, U = (_to(F, source.data).double() for F in (self.embedding_, self.factors_[0]))
         distance = float(source.data.residual_sq([V / source.scale / source.scale, U]).sqrt())
         self.reconstruction_err_ = source.scale * source.scale * distance
 
-    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         (n, m), k = source.data.shape, int(self.n_components)
         return {"V": (n, k), "W": (m, k)}
 
@@ -132,7 +132,7 @@ class _Divergence(BetaFit):
 
 def _root_rule(F: Tensor, block: Block) -> Tensor:
     """`sqrt(F * ratio)`; a block of the divergence pulls with half the ratio product."""
-    return (2 * block.down(F) * F).sqrt()
+    return (2 * block.gradient_minus(F) * F).sqrt()
 
 
 def _unit_sums(F: Tensor, block: Block) -> Tensor:

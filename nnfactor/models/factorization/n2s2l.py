@@ -9,10 +9,10 @@ import numbers
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...core import Links
+from ...core import Graph
 from ...graphs import adjacency_graph, knn_graph
-from ..shared.inputs import Source
-from ..shared.parameters import links_over, nonnegative, whole
+from ..shared.inputs import Inputs
+from ..shared.parameters import graph_over, nonnegative, whole
 from .nge import NGE, MarginalFisher
 
 ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
@@ -121,17 +121,17 @@ converged_, history_, restarts_, sample_shape_, fit_info_
         self.beta = beta
         self.neighbors = neighbors
 
-    def _prepare(self, source: Source, y: Any) -> None:
+    def _prepare(self, source: Inputs, y: Any) -> None:
         super()._prepare(source, y)
         self.neighbors_ = self._neighbor_graph(source)
 
-    def _weighted(self) -> list[tuple[Links, Any, bool]]:
+    def _weighted(self) -> list[tuple[Graph, Any, bool]]:
         return [*super()._weighted(), (self.neighbors_, self.beta, True)]
 
-    def _neighbor_graph(self, source: Source) -> Links:
+    def _neighbor_graph(self, source: Inputs) -> Graph:
         if isinstance(self.neighbors, numbers.Integral):
             return knn_graph(source.samples, int(self.neighbors))
-        return links_over(adjacency_graph(self.neighbors), "neighbors", source.data.shape[0])
+        return graph_over(adjacency_graph(self.neighbors), "neighbors", source.data.shape[0])
 
     def _default_graph(self) -> MarginalFisher:
         return MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)

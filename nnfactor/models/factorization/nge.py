@@ -15,15 +15,15 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ...core import Fit, Graph, Links, Rule, Term, hals, m_matrix, multiplicative, projected
+from ...core import Fit, Graph, Laplacian, Rule, Term, hals, m_matrix, multiplicative, projected
 from ...core.factors import unit_columns
 from ...graphs import marginal_fisher_graphs
-from ..shared.base import factor_names
+from ..shared.base import mode_names
 from ..shared.fitting import Model, values_of, weight_of
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
 from ..shared.minibatch import Online
-from ..shared.parameters import links_over, nonnegative, one_of, whole
+from ..shared.parameters import graph_over, nonnegative, one_of, whole
 from ..shared.solvers import cg_steps, fastest, hals_sweeps
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
@@ -58,7 +58,7 @@ class MarginalFisher(BaseEstimator):
         self.n_neighbors = n_neighbors
         self.n_pairs = n_pairs
 
-    def build(self, X: Any, y: np.ndarray) -> tuple[Links, Links]:
+    def build(self, X: Any, y: np.ndarray) -> tuple[Graph, Graph]:
         """Intrinsic and penalty graph of samples `X` with integer labels `y` (-1: unlabelled, never linked)."""
         return marginal_fisher_graphs(X, y, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
 
@@ -197,18 +197,18 @@ keep_embeddings
         self.batch_size = batch_size
         self.forgetting = forgetting
 
-    def _prepare(self, source: Source, y: Any) -> None:
+    def _prepare(self, source: Inputs, y: Any) -> None:
         self.graph_, _ = self._graphs(source, y)
 
-    def _batch_key(self, source: Source) -> Hashable:
+    def _batch_key(self, source: Inputs) -> Hashable:
         sweeps = hals_sweeps(source.data.shape, int(self.n_components)) if self.solver == "auto" else ()
         return self._discriminative(len(self.classes_)), self._inner_effort(), sweeps
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         self.n_discriminative_ = self._discriminative(len(self.classes_))
         return self._embedding_model(source)
 
-    def _batch_model(self, source: Source, y: Any) -> Model:
+    def _batch_model(self, source: Inputs, y: Any) -> Model:
         """Graphs inside the batch; the roles of the columns are settled by the first batch that has labels."""
         if not isinstance(self.graph, str | BaseEstimator):
             raise ValueError(
@@ -225,16 +225,16 @@ keep_embeddings
     def _codes(self, y: Any, n_samples: int) -> np.ndarray | None:
         return None if y is None else encode_labels(y, n_samples)[0]
 
-    def _past_graphs(self, source: Source) -> list[Graph]:
-        return self._penalties(factor_names(source.data))
+    def _past_graphs(self, source: Inputs) -> list[Laplacian]:
+        return self._penalties(mode_names(source.data))
 
     @property
     def _first(self) -> np.ndarray:
         """Which columns are discriminative."""
         return np.arange(self.n_components) < self.n_discriminative_
 
-    def _embedding_model(self, source: Source) -> Model:
-        names = factor_names(source.data)
+    def _embedding_model(self, source: Inputs) -> Model:
+        names = mode_names(source.data)
         terms: list[Term] = [Fit(source.data, names), *self._penalties(names)]
         if self.solver == "auto":
             rules, method = fastest(names, source.data.shape, int(self.n_components), self._graph_solve())
@@ -242,14 +242,14 @@ keep_embeddings
         basis, embedding = self._rules()
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
-    def _penalties(self, names: tuple[str, ...]) -> list[Graph]:
-        graph, first = partial(Graph, on="V", gauge=names[1:], split=self.basis_rule), self._first
+    def _penalties(self, names: tuple[str, ...]) -> list[Laplacian]:
+        graph, first = partial(Laplacian, on="V", norms_of=names[1:], split=self.basis_rule), self._first
         return [
             graph(links, weight=weight_of(weight), columns=first if discriminative else ~first)
             for links, weight, discriminative in self._weighted()
         ]
 
-    def _weighted(self) -> list[tuple[Links, Any, bool]]:
+    def _weighted(self) -> list[tuple[Graph, Any, bool]]:
         """Graphs, their weights, and whether the discriminative columns or the others have them."""
         own, between = self.graph_
         return [(own, self.alpha, True), (between, self.alpha, False)]
@@ -261,7 +261,7 @@ keep_embeddings
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
         return unit_columns(factors)
 
-    def _graphs(self, source: Source, y: Any) -> tuple[tuple[Links, Links], int]:
+    def _graphs(self, source: Inputs, y: Any) -> tuple[tuple[Graph, Graph], int]:
         """The two graphs, and how many classes they come from."""
         n = source.data.shape[0]
         codes, self.classes_ = encode_labels(y, n) if y is not None else (None, np.array([]))
@@ -274,7 +274,7 @@ keep_embeddings
                     "graph=(intrinsic, penalty) and n_discriminative"
                 )
             return builder.build(source.samples, codes), len(self.classes_)
-        own, between = (links_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))
+        own, between = (graph_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))
         return (own, between), len(self.classes_)
 
     def _discriminative(self, n_classes: int) -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ..shared.base import beta_of, factor_names, fit_term
+from ..shared.base import beta_of, fit_term, mode_names
 from ..shared.fitting import Model
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from ..shared.minibatch import Online
 from ..shared.solvers import rule_key, unsupervised_method, unsupervised_rule
 
@@ -155,13 +155,13 @@ class NMF(Online):
         self.batch_size = batch_size
         self.forgetting = forgetting
 
-    def _batch_key(self, source: Source) -> Hashable:
+    def _batch_key(self, source: Inputs) -> Hashable:
         return rule_key(self.solver, beta_of(self.loss), self.n_components)
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         beta = beta_of(self.loss)
         few = (self.solver, beta, source.data.order) == ("auto", 2, 2) and source.data.filled() < FILLED
         rule = unsupervised_rule(self.solver, beta, self.n_components, source.data.order, few)
-        names = factor_names(source.data)
+        names = mode_names(source.data)
         rules = dict.fromkeys([*names[1:], "V"], rule)
         return Model([fit_term(source.data, beta)], rules, names, unsupervised_method(self.solver, beta))

@@ -18,7 +18,7 @@ from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ...kernels import check_kernel
 from ..shared.fitting import Model
-from ..shared.inputs import Source, _to
+from ..shared.inputs import Inputs, _to
 from ..shared.parameters import one_of
 from .kernel_nmf import _InFeatureSpace
 
@@ -107,12 +107,12 @@ class PolynomialNMF(_InFeatureSpace):
         self.callback = callback
         self.verbose = verbose
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         term = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
         names = ("V", "W")
         return Model([term(source.data, names, int(self.degree))], dict.fromkeys(names, multiplicative), names)
 
-    def _read(self, X: Any, reset: bool) -> Source:
+    def _read(self, X: Any, reset: bool) -> Inputs:
         """Samples of length 1 at most, by a power of two: powers of longer ones leave the floating-point range."""
         source = super()._read(X, reset)
         peak = source.data.largest() * math.sqrt(source.data.shape[1])
@@ -120,7 +120,7 @@ class PolynomialNMF(_InFeatureSpace):
         unit = max(unit, float(np.finfo(np.float64).tiny) / source.scale)  # a denormal one would count as zero
         return replace(source, data=source.data.scaled(1 / unit), scale=source.scale * unit)
 
-    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         (n, m), k = source.data.shape, int(self.n_components)
         return {"V": (n, k), "W": (m, k)}
 
@@ -137,11 +137,11 @@ class PolynomialNMF(_InFeatureSpace):
         power = 2 * self.degree * math.log2(scale)
         return 2.0**power if power < 1024 else math.inf
 
-    def _publish(self, source: Source, model: Model, result: Run) -> None:
+    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
         super()._publish(source, model, result)
         self.reconstruction_err_ = math.sqrt(self.loss_)
 
-    def _features(self, source: Source) -> Tensor:
+    def _features(self, source: Inputs) -> Tensor:
         W = _to(self.factors_[0], source.data).double()
         peak = float(W.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
         W = W / peak

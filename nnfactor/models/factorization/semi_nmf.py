@@ -15,9 +15,9 @@ from ...core.data.as_data import Data, Samples
 from ...core.rules.closed_form import exact
 from ...core.solve.view_init import start
 from ...core.terms.multiview import SemiFit
-from ..shared.base import Factorization, factor_names
+from ..shared.base import Factorization, mode_names
 from ..shared.fitting import Model
-from ..shared.inputs import Source
+from ..shared.inputs import Inputs
 from ..shared.solvers import unsupervised_rule
 
 
@@ -132,8 +132,8 @@ class SemiNMF(Factorization):
         self.callback = callback
         self.verbose = verbose
 
-    def _model(self, source: Source, y: Any) -> Model:
-        names = factor_names(source.data)
+    def _model(self, source: Inputs, y: Any) -> Model:
+        names = mode_names(source.data)
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         printed = partial(multiplicative, power=float(self.exponent))
         rules: dict[str, Rule] = {"U1": exact, "V": printed if rule is multiplicative else composed(_cleared, rule)}
@@ -149,7 +149,7 @@ class SemiNMF(Factorization):
 
 def _cleared(F: Tensor, block: Block) -> Tensor:
     """Rows without a linear part, those of zero samples, at their minimiser 0: what is left is `v U'U v' >= 0`."""
-    parts = [z != 0 for z in (block.pull, block.push) if z is not None]
+    parts = [z != 0 for z in (block.linear_minus, block.linear_plus) if z is not None]
     return F * reduce(torch.logical_or, parts).any(-1, keepdim=True)
 
 

@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ...core import L2, L21, Fit, Run, Term, multiplicative, run, see
+from ...core import L2, L21, Fit, Run, Term, block_of, multiplicative, run
 from ...core.data.as_data import Samples
 from ...core.factors import component_major, gram
 from ...core.rules.closed_form import exact, least_squares, simplex
@@ -28,8 +28,8 @@ from ...core.solve.view_init import start
 from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization, in_unit
 from ..shared.fitting import Model
-from ..shared.inputs import Source, given_array
-from ..shared.labels import class_codes, decided, labels_of
+from ..shared.inputs import Inputs, given_array
+from ..shared.labels import class_codes, decide, labels_of
 from ..shared.parameters import nonnegative, one_of, positive
 from ..shared.views import (
     class_scores,
@@ -37,7 +37,7 @@ from ..shared.views import (
     given_views,
     host,
     read_views,
-    shrunk,
+    scale_weight,
     view_errors,
     view_scales,
     view_weights,
@@ -218,10 +218,10 @@ class SULF(ClassifierMixin, Factorization):
             for source, U, size, pi in zip(sources, self.factors_, self._sizes, self.view_weights_, strict=True):
                 data = source.data
                 U = component_major((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
-                pull = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
-                G, B = G + float(pi) * gram(U.double()), B + (float(pi) * source.scale / size) * pull.double()
+                linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
+                G, B = G + float(pi) * gram(U.double()), B + (float(pi) * source.scale / size) * linear_minus.double()
             V = (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
-        return sources[0].give(V.to(sources[0].data.dtype))
+        return sources[0].to_caller(V.to(sources[0].data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
         """The views `V U^p'` that `V (n_samples, n_components)` stands for: a list, if `fit` took one."""
@@ -250,7 +250,7 @@ class SULF(ClassifierMixin, Factorization):
         if not hasattr(self, "coef_"):
             why = "beta=0 leaves the labels out" if len(self.classes_) else "it was fitted without any label"
             raise ValueError(f"SULF cannot predict: {why}. Fit with labels and beta > 0, or classify transform(X)")
-        return labels_of(decided(host(self.transform(X)) @ host(self.coef_)), self.classes_)
+        return labels_of(decide(host(self.transform(X)) @ host(self.coef_)), self.classes_)
 
     def to_cp(self) -> Any:
         """As for `NMF`, with one view (else ValueError)."""
@@ -276,10 +276,10 @@ class SULF(ClassifierMixin, Factorization):
             result = self._run_views(model, dict(zip(model.names, first, strict=True)))
             self._publish_views(sources, codes, model, result, unit)
 
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         raise NotImplementedError("SULF has a list of sources; see _views_model")
 
-    def _views_model(self, sources: list[Source], codes: np.ndarray) -> tuple[Model, float]:
+    def _views_model(self, sources: list[Inputs], codes: np.ndarray) -> tuple[Model, float]:
         """Terms, rules and names; and what the objective is to be multiplied with."""
         data = [s.data for s in sources]
         bases = tuple(f"U{p + 1}" for p in range(len(data)))
@@ -287,22 +287,22 @@ class SULF(ClassifierMixin, Factorization):
         fits = [(SemiFit if f else Fit)(X, ("V", U)) for X, U, f in zip(data, bases, free, strict=True)]
         scales, sizes, unit = view_scales(sources, bool(self.scale_views))
         self._sizes, self.view_scales_ = sizes, sizes if self.scale_views else np.ones(len(data))
-        terms: list[Term] = [Views(tuple(fits), scales=tuple(scales)), L2("pi", shrunk(self.lam, unit))]
+        terms: list[Term] = [Views(tuple(fits), scales=tuple(scales)), L2("pi", scale_weight(self.lam, unit))]
         rules: dict[str, Any] = {U: exact if f else multiplicative for U, f in zip(bases, free, strict=True)}
         rules["V"] = partial(multiplicative, power=float(self.exponent))
         names = ("V", *bases, "pi")
         if self.beta > 0 and len(self.classes_):
             targets = torch.from_numpy(np.eye(len(self.classes_))[codes]).to(data[0].device, data[0].dtype)
-            weight = shrunk(self.beta, unit)
+            weight = scale_weight(self.beta, unit)
             terms.append(Labels(targets, codes >= 0, weight=weight, printed=self.v_rule == "printed"))
             if self.gamma > 0:
-                terms.append(L21("W", shrunk(self.gamma, unit), float(self.eps)))
+                terms.append(L21("W", scale_weight(self.gamma, unit), float(self.eps)))
             rules, names = {"W": least_squares, **rules}, (*names, "W")
         if self._learns:
             rules["pi"] = simplex
         return Model(terms, rules, names), unit
 
-    def _view_starts(self, sources: list[Source], model: Model) -> list[list[Tensor]]:
+    def _view_starts(self, sources: list[Inputs], model: Model) -> list[list[Tensor]]:
         """One start per restart: V, U1, ..., pi and, where there is one, W."""
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
         self._seeds, k = [int(s) for s in seeds], int(self.n_components)
@@ -329,7 +329,7 @@ class SULF(ClassifierMixin, Factorization):
             return [*factors, component_major(given_array("coef_init", self.coef_init, shape, V, free=True))]
         zero = V.new_zeros(shape)
         ridge = [L2("W", t.weight) for t in model.terms if isinstance(t, L21)]
-        return [*factors, least_squares(zero, see([labels, *ridge], {"V": V, "W": zero}, "W"))]
+        return [*factors, least_squares(zero, block_of([labels, *ridge], {"V": V, "W": zero}, "W"))]
 
     def _run_views(self, model: Model, factors: dict[str, Tensor]) -> Run:
         told: dict[str, Any] = {n: getattr(self, n) for n in ("max_iter", "tol", "callback", "verbose")}
@@ -341,29 +341,29 @@ class SULF(ClassifierMixin, Factorization):
             why = "v_rule='printed' is paper 001's Eqs. 22-26, which lack beta V_l W W' and diverge"
             raise FloatingPointError(f"{error}. {why}; use v_rule='corrected', or fewer iterations") from None
 
-    def _publish_views(self, sources: list[Source], codes: np.ndarray, model: Model, result: Run, unit: float) -> None:
+    def _publish_views(self, sources: list[Inputs], codes: np.ndarray, model: Model, result: Run, unit: float) -> None:
         """Set everything that ends in an underscore, at once, when nothing can fail any more."""
         best = {n: F if self.n_init == 1 else F[result.best] for n, F in result.factors.items()}
-        give, bases = sources[0].give, [best[f"U{p + 1}"] for p in range(len(sources))]
+        to_caller, bases = sources[0].to_caller, [best[f"U{p + 1}"] for p in range(len(sources))]
         in64 = {n: F.double() for n, F in best.items()}
         self.loss_ = float(in_unit(float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms)), unit))
         self.reconstruction_err_, self.view_errors_ = view_errors(sources, best["V"], bases)
-        self.embedding_ = give(best["V"])
-        self.factors_ = [give(U * s.scale) for U, s in zip(bases, sources, strict=True)]
+        self.embedding_ = to_caller(best["V"])
+        self.factors_ = [to_caller(U * s.scale) for U, s in zip(bases, sources, strict=True)]
         self.view_weights_ = host(best["pi"][0])
         if len(sources) == 1:
-            self.components_ = give(bases[0].mT * sources[0].scale)
+            self.components_ = to_caller(bases[0].mT * sources[0].scale)
         if "W" in best:
-            self.coef_ = give(best["W"])
+            self.coef_ = to_caller(best["W"])
             scores = class_scores(best["V"], best["W"])
-            self.label_distributions_ = give(distributions(scores, codes))
-            self.transduction_ = labels_of(np.where(codes >= 0, codes, decided(host(scores))), self.classes_)
+            self.label_distributions_ = to_caller(distributions(scores, codes))
+            self.transduction_ = labels_of(np.where(codes >= 0, codes, decide(host(scores))), self.classes_)
         if self.n_init > 1:
             self.restarts_ = {
                 "loss": in_unit(result.objective, unit),
                 "n_iter": result.n_iter,
                 "view_weights": host(result.factors["pi"][:, 0]),
-                "factors": [give(result.factors[f"U{p + 1}"] * s.scale) for p, s in enumerate(sources)],
+                "factors": [to_caller(result.factors[f"U{p + 1}"] * s.scale) for p, s in enumerate(sources)],
             }
         self._note_run(result, unit, sources[0].data)
 

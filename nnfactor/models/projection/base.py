@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core.data.csr import CSR
-from ..shared.inputs import PickledOnCPU, Source, ran_with, read
+from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 
@@ -38,15 +38,15 @@ class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin
         W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / source.scale
         with torch.no_grad():
             Z = _project(source.points(), W, mean)
-        return source.give((Z * source.scale).to(source.data.dtype))
+        return source.to_caller((Z * source.scale).to(source.data.dtype))
 
-    def _publish(self, source: Source, W: Tensor, mean: Tensor) -> None:
+    def _publish(self, source: Inputs, W: Tensor, mean: Tensor) -> None:
         """Set the fitted attributes from directions `W (m, d)` and the mean in the source's unit."""
         data = source.data
-        turn = lambda F: source.give(F.to(data.device, data.dtype))
+        turn = lambda F: source.to_caller(F.to(data.device, data.dtype))
         self.components_, self.mean_ = turn(W.mT), turn(mean * source.scale)
         self.n_components_ = int(W.shape[1])
-        self.fit_info_ = ran_with(data)
+        self.fit_info_ = run_environment(data)
 
     @property
     def _n_features_out(self) -> int:

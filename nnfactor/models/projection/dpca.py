@@ -12,7 +12,7 @@ from torch import Tensor
 from ..shared.inputs import read
 from ..shared.labels import encode_labels
 from ..shared.parameters import nonnegative, whole
-from ..shared.restore import all_or_nothing
+from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, _double, steady_signs
 
 Pairs = np.ndarray  # (p, 2) integers, i < j, each pair once
@@ -108,7 +108,7 @@ class DPCA(Projection):
         whole("n_components", self.n_components)
         nonnegative("eta", self.eta)
         nonnegative("lam", self.lam)
-        with all_or_nothing(self):
+        with forget_and_restore_on_error(self):
             source = read(self, X, reset=True, signed=True)
             n, m = source.data.shape
             codes = encode_labels(y, n)[0] if y is not None else np.full(n, -1)
@@ -119,7 +119,9 @@ class DPCA(Projection):
                 values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
                 W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
             self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.give((values.flip(0)[:d] * source.scale * source.scale).to(source.data.device))
+            self.eigenvalues_ = source.to_caller(
+                (values.flip(0)[:d] * source.scale * source.scale).to(source.data.device)
+            )
         return self
 
     def inverse_transform(self, Z: Any) -> Any:

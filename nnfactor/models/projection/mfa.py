@@ -17,12 +17,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ...core import Links
+from ...core import Graph
 from ...graphs import knn_graph, marginal_fisher_graphs
 from ..shared.inputs import read
 from ..shared.labels import encode_labels
-from ..shared.parameters import links_over, nonnegative, one_of, whole
-from ..shared.restore import all_or_nothing
+from ..shared.parameters import graph_over, nonnegative, one_of, whole
+from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, steady_signs
 
 EPS = float(np.finfo(np.float64).eps)
@@ -132,7 +132,7 @@ class MFA(Projection):
             size, or not symmetric and nonnegative.
         """
         self._check_parameters()
-        with all_or_nothing(self):
+        with forget_and_restore_on_error(self):
             source = read(self, X, reset=True, signed=True)
             X = source.points()
             own, between, keep, n_classes = self._graphs(X, y)
@@ -142,18 +142,18 @@ class MFA(Projection):
                 V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
                 W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
             self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.give(ratios.to(source.data.device))
+            self.eigenvalues_ = source.to_caller(ratios.to(source.data.device))
             self.graph_, self.n_pca_ = (own, between), len(space.lengths)
         return self
 
-    def _denominator(self, space: _Principal, X: Any, own: Links, keep: np.ndarray) -> Tensor:
+    def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
         return space.energy(own, keep)
 
-    def _kept(self, codes: np.ndarray, graphs: Sequence[Links]) -> np.ndarray:
+    def _kept(self, codes: np.ndarray, graphs: Sequence[Graph]) -> np.ndarray:
         """Samples with a label or a link."""
         return np.flatnonzero((codes >= 0) | np.logical_or.reduce([_linked(links) for links in graphs]))
 
-    def _graphs(self, X: Any, y: Any) -> tuple[Links, Links, np.ndarray, int]:
+    def _graphs(self, X: Any, y: Any) -> tuple[Graph, Graph, np.ndarray, int]:
         """The two graphs over all samples, the samples that count, and the number of classes."""
         n = X.shape[0]
         built = isinstance(self.graph, str)
@@ -168,7 +168,7 @@ class MFA(Projection):
         if built:
             own, between = marginal_fisher_graphs(X, codes, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
         else:
-            own, between = (links_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
+            own, between = (graph_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
         keep = self._kept(codes, (own, between))
         if not len(keep):
             raise ValueError(f"no sample of {n} has a label or a link; {type(self).__name__} needs at least one")
@@ -275,14 +275,14 @@ feature_names_in_, fit_info_
         self.beta = beta
         self.neighbors = neighbors
 
-    def _denominator(self, space: _Principal, X: Any, own: Links, keep: np.ndarray) -> Tensor:
+    def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
         if isinstance(self.neighbors, numbers.Integral):
             self.neighbors_ = knn_graph(X, int(self.neighbors))
         else:
-            self.neighbors_ = links_over(self.neighbors, "neighbors", X.shape[0])
+            self.neighbors_ = graph_over(self.neighbors, "neighbors", X.shape[0])
         return space.energy(own, keep) + float(self.beta) * space.energy(self.neighbors_, keep)
 
-    def _kept(self, codes: np.ndarray, graphs: Sequence[Links]) -> np.ndarray:
+    def _kept(self, codes: np.ndarray, graphs: Sequence[Graph]) -> np.ndarray:
         return np.arange(len(codes))
 
     def _check_parameters(self) -> None:
@@ -325,7 +325,7 @@ class _Principal:
         Q = Q[:, :r]
         return cls(rows, s, space.mean, lambda W: space.lift(Q @ W))
 
-    def energy(self, links: Links, keep: np.ndarray) -> Tensor:
+    def energy(self, links: Graph, keep: np.ndarray) -> Tensor:
         """`U' L U` for a graph over all samples of which `keep` are here, as a sum of squares; 0 if it is rounding."""
         S = sp.triu(links.adjacency[keep][:, keep], k=1).tocoo()
         F = self.rows.along(S.row, S.col, S.data)
@@ -386,5 +386,5 @@ def _svd(Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return torch.from_numpy(U).to(Y.device), torch.from_numpy(s).to(Y.device), torch.from_numpy(Vt).to(Y.device)
 
 
-def _linked(links: Links) -> np.ndarray:
+def _linked(links: Graph) -> np.ndarray:
     return links.degree(torch.zeros(1, dtype=torch.float64)).numpy().ravel() > 0

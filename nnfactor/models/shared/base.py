@@ -24,9 +24,9 @@ from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coe
 from ...core.solve.run import exact
 from ...core.terms.beta import BetaFit
 from .fitting import Model, fit_together
-from .inputs import PickledOnCPU, Source, _to, given_start, ran_with, read
+from .inputs import Inputs, PickledOnCPU, _to, given_start, read, run_environment
 from .parameters import one_of, whole
-from .restore import all_or_nothing
+from .restore import forget_and_restore_on_error
 
 
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -42,29 +42,29 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     _padded = True  # whether a smaller rank may run with zero columns, which every rule must keep at exactly zero
 
     @abstractmethod
-    def _model(self, source: Source, y: Any) -> Model:
+    def _model(self, source: Inputs, y: Any) -> Model:
         """Terms and rules for these data, after `_prepare`; in a batch for all of it, at its largest rank."""
 
-    def _prepare(self, source: Source, y: Any) -> None:
+    def _prepare(self, source: Inputs, y: Any) -> None:
         """Learn what does not depend on the rank: graphs, classes. Once for all estimators of a family."""
 
-    def _batch_key(self, source: Source) -> Hashable:
+    def _batch_key(self, source: Inputs) -> Hashable:
         """What the estimators of a batch must agree in besides their parameters; known after `_prepare`."""
         return None
 
-    def _read(self, X: Any, reset: bool) -> Source:
+    def _read(self, X: Any, reset: bool) -> Inputs:
         """The data that a user hands in, to `fit` (reset) or to `transform`."""
         shape = getattr(self, "sample_shape", None) if reset else self._feature_shape
         return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
 
-    def _target(self, source: Source) -> Source:
+    def _target(self, source: Inputs) -> Inputs:
         """What is factored: the data, unless a model derives something else from them."""
         return source
 
-    def _shapes(self, source: Source) -> dict[str, tuple[int, int]]:
+    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         """Names and shapes of the arrays that `init` may give, in its order."""
         data = source.data
-        return {name: (d, int(self.n_components)) for name, d in zip(factor_names(data), data.shape, strict=True)}
+        return {name: (d, int(self.n_components)) for name, d in zip(mode_names(data), data.shape, strict=True)}
 
     def _rescaled(self, factors: list[Tensor], scale: float) -> list[Tensor]:
         """Factors of data that are `scale` times as large: the sample factor carries it."""
@@ -83,7 +83,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """One row per sample from the sample factor."""
         return V
 
-    def _features(self, source: Source) -> Tensor:
+    def _features(self, source: Inputs) -> Tensor:
         """Coefficients of new samples, in the units of the data."""
         bases = [_to(F, source.data) for F in self.factors_]
         return self._coefficients(source.data, bases) * source.scale
@@ -105,7 +105,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             fitted then.
         """
         self._check_parameters()
-        with all_or_nothing(self):
+        with forget_and_restore_on_error(self):
             self._fit(X, y)
         for problem in self._complaints():
             warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=2)
@@ -114,7 +114,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _fit(self, X: Any, y: Any) -> None:
         fit_together([self], X, y)
 
-    def _run(self, source: Source, model: Model, start: dict[str, Tensor], y: Any) -> Run:
+    def _run(self, source: Inputs, model: Model, start: dict[str, Tensor], y: Any) -> Run:
         """From the start to the end, for one problem or a batch."""
         return self._loop(model.terms, model.rules, start, method=model.method)
 
@@ -137,7 +137,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         source = self._read(X, reset=False)
         with exact(source.data.device):
             V = self._features(source)
-        return source.give(V.to(source.data.dtype))
+        return source.to_caller(V.to(source.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
         """Data that coefficients `V (n_samples, n_components)` stand for, in the shape that `fit` was given."""
@@ -199,7 +199,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
         return [int(s) for s in seeds]
 
-    def _start(self, source: Source, restart: int) -> list[Tensor]:
+    def _start(self, source: Inputs, restart: int) -> list[Tensor]:
         """Where a restart begins: the first as `init` says, the others at random."""
         data, k, seed = source.data, int(self.n_components), self._seeds[restart]
         if restart:
@@ -216,7 +216,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         k = int(self.n_components)
         return init.nndsvda(cast(Samples, data), k, seed) if svd else init.random(data, k, seed)
 
-    def _publish(self, source: Source, model: Model, result: Run) -> None:
+    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
         """Set everything that ends in an underscore, at once, when nothing can fail any more.
 
         `result` holds the restarts of this estimator, in a batch with the rank of the largest.
@@ -234,15 +234,15 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self._given_shape = source.shape[1:]
         if self._tensors:
             self.sample_shape_ = tuple(data.shape[1:])
-        self.embedding_ = source.give(rows)
-        self.factors_ = [source.give(F) for F in shown]
+        self.embedding_ = source.to_caller(rows)
+        self.factors_ = [source.to_caller(F) for F in shown]
         if len(bases) == 1:
-            self.components_ = source.give(shown[0].mT)
+            self.components_ = source.to_caller(shown[0].mT)
         if self.n_init > 1:
             self.restarts_ = self._all_restarts(source, model, result)
         self._note_run(result, unit, data)
 
-    def _all_restarts(self, source: Source, model: Model, result: Run) -> dict[str, Any]:
+    def _all_restarts(self, source: Inputs, model: Model, result: Run) -> dict[str, Any]:
         """What every restart came to, factors as published."""
         V, *bases = self._published([result.factors[n] for n in model.names])
         rows, *shown = self._rescaled([V, *bases], source.scale)
@@ -250,10 +250,10 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         found = {
             "loss": in_unit(result.objective, self._unit(source.scale)),
             "n_iter": result.n_iter,
-            "factors": [source.give(F[..., :k]) for F in shown],
+            "factors": [source.to_caller(F[..., :k]) for F in shown],
         }
         if getattr(self, "keep_embeddings", False):
-            found["embeddings"] = source.give(self._embedded(rows)[..., :k])
+            found["embeddings"] = source.to_caller(self._embedded(rows)[..., :k])
         return found
 
     def _note_run(self, result: Run, unit: float, data: Data) -> None:
@@ -262,7 +262,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
         self.history_ = result.history(best)
         self.history_["objective"] = in_unit(self.history_["objective"], unit)
-        self.fit_info_ = {**ran_with(data), "seeds": self._seeds}
+        self.fit_info_ = {**run_environment(data), "seeds": self._seeds}
 
     def _complaints(self) -> list[str]:
         """What a user should be warned of after a fit."""
@@ -298,7 +298,7 @@ def in_unit(objective: Any, unit: float) -> np.ndarray:
         return np.where(values == 0, 0.0, values * unit)
 
 
-def factor_names(data: Data) -> tuple[str, ...]:
+def mode_names(data: Data) -> tuple[str, ...]:
     """`("V", "U1", ...)`: one name per mode, samples first."""
     return ("V", *(f"U{b}" for b in range(1, data.order)))
 
@@ -317,5 +317,5 @@ def beta_of(loss: Any) -> float:
 
 def fit_term(data: Data, beta: float) -> Term:
     """The data term of a loss."""
-    modes = factor_names(data)
+    modes = mode_names(data)
     return Fit(data, modes) if beta == 2 else BetaFit(data, modes, beta)

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .base import Factorization
 from .fitting import fit_together, named
-from .restore import all_or_nothing
+from .restore import forget_and_restore_on_error
 
 E = TypeVar("E", bound=Factorization)
 
@@ -80,7 +80,7 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
             estimator._check_parameters()
     with ExitStack() as stack:
         for estimator in estimators:
-            stack.enter_context(all_or_nothing(estimator))
+            stack.enter_context(forget_and_restore_on_error(estimator))
         if type(estimators[0])._fit is Factorization._fit:
             fit_together(estimators, X, y, max_bytes, at)
         else:

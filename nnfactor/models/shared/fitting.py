@@ -21,9 +21,9 @@ from torch import Tensor
 
 from ...core import Rule, Run, Term, step
 from ...core.solve import init
-from ...core.solve.memory_budget import batch_bytes, fitting, work
+from ...core.solve.memory_budget import bytes_per_problem, fitting, work
 from ...core.solve.run import Method, exact
-from .inputs import Source
+from .inputs import Inputs
 
 if TYPE_CHECKING:
     from .base import Factorization
@@ -109,7 +109,7 @@ def _fit_family(family: list[Factorization], X: Any, y: Any, max_bytes: int | No
             _Batch(members, source, y, max_bytes, at).fit()
 
 
-def batches(family: Sequence[Factorization], source: Source, at: Callable[[Any], str]) -> list[list[Factorization]]:
+def batches(family: Sequence[Factorization], source: Inputs, at: Callable[[Any], str]) -> list[list[Factorization]]:
     """The estimators that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
 
     Ranks are taken from the largest down. A rank joins the batch of the larger one when the columns that its problems
@@ -134,7 +134,7 @@ class _Batch:
     """Some estimators of a family, their model, and how they run."""
 
     members: list[Factorization]
-    source: Source
+    source: Inputs
     y: Any
     max_bytes: int | None
     at: Callable[[Any], str]
@@ -144,7 +144,7 @@ class _Batch:
         model = self._model()
         parts: dict[int, list[Run]] = {}
         problems = [(e, r) for e in self.members for r in range(int(e.n_init))]
-        each = batch_bytes(self.source.data, self.rank)
+        each = bytes_per_problem(self.source.data, self.rank)
         size = fitting(len(problems), each, self.source.data.device, self.max_bytes)
         for a in range(0, len(problems), size):
             some = problems[a : a + size]

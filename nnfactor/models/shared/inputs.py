@@ -64,7 +64,7 @@ class PickledOnCPU:
 
 
 @dataclass(frozen=True)
-class Source:
+class Inputs:
     """Data as an estimator reads them, and the way back to the caller.
 
     Attributes
@@ -99,12 +99,12 @@ class Source:
         X = from_torch_sparse(self.X) if isinstance(self.X, Tensor) else self.X
         return sp.csr_array(X, dtype=np.float64) / self.scale
 
-    def points64(self) -> Tensor | sp.csr_array:
+    def samples64(self) -> Tensor | sp.csr_array:
         """`points` in float64 in either case."""
         X = self.points()
         return X.double() if isinstance(X, Tensor) else X
 
-    def give(self, F: Tensor) -> Any:
+    def to_caller(self, F: Tensor) -> Any:
         """A result in the caller's kind, row-major."""
         F = F.contiguous()
         return F if self.as_torch else F.cpu().numpy()
@@ -118,7 +118,7 @@ def read(
     sample_shape: tuple[int, ...] | None = None,
     tensors: bool = False,
     signed: bool = False,
-) -> Source:
+) -> Inputs:
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows. In `transform` (reset=False) a
@@ -136,10 +136,10 @@ def read(
     elif not is_sparse(X):
         X = cast(Dense, data).X
     scale = _scale(data)
-    return Source(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
+    return Inputs(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
 
 
-def ran_with(data: Data) -> dict[str, str]:
+def run_environment(data: Data) -> dict[str, str]:
     """What `fit_info_` records of every fit: where, in which precision, with which versions."""
     return {
         "device": str(data.device),

@@ -76,7 +76,7 @@ def labels_of(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
     return labels[codes]
 
 
-def decided(scores: np.ndarray) -> np.ndarray:
+def decide(scores: np.ndarray) -> np.ndarray:
     """The code of the largest score of every row, the first of equals; -1 for a row of zeros."""
     return np.where((scores != 0).any(1), scores.argmax(1), -1)
 

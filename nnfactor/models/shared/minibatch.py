@@ -17,17 +17,17 @@ from ...core.data.as_data import Data, Samples
 from ...core.data.dense import Dense
 from ...core.data.sparse_tensor import SparseTensor
 from ...core.factors import component_major, gram, khatri_rao
-from ...core.solve.minibatch import Epochs, batches_of, coefficients, fresh, improved, moved
+from ...core.solve.minibatch import MiniBatchSweep, batches_of, coefficients, fresh, improved, moved
 from ...core.solve.run import exact
 from ...core.terms.base import objective
 from ...core.terms.fit import Fit
-from ...core.terms.laplacian import Graph
-from ...core.terms.statistics import Moments, Ratios, energies, zero_sums
-from .base import Factorization, beta_of, factor_names
+from ...core.terms.laplacian import Laplacian
+from ...core.terms.statistics import KLStatistics, SufficientStatistics, energies, zero_sums
+from .base import Factorization, beta_of, mode_names
 from .fitting import Model
-from .inputs import Source, given_array
+from .inputs import Inputs, given_array
 from .parameters import nonnegative, one_of, whole
-from .restore import unless_it_fails
+from .restore import restore_on_error
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
 
@@ -101,7 +101,7 @@ class Online(Factorization):
         """
         self._check_parameters()
         self._check_stream()
-        with unless_it_fails(self):
+        with restore_on_error(self):
             self._absorb(X, y)
         return self
 
@@ -109,22 +109,22 @@ class Online(Factorization):
         """Classes whose samples come together in batches; None: no classes."""
         return None
 
-    def _batch_model(self, source: Source, y: Any) -> Model:
+    def _batch_model(self, source: Inputs, y: Any) -> Model:
         """The model of one batch of a stream."""
         return self._model(source, y)
 
-    def _past_graphs(self, source: Source) -> list[Graph]:
+    def _past_graphs(self, source: Inputs) -> list[Laplacian]:
         """The graphs that `fit` used, to go on from them."""
         return []
 
-    def _run(self, source: Source, model: Model, start: dict[str, Tensor], y: Any) -> Run:
+    def _run(self, source: Inputs, model: Model, start: dict[str, Tensor], y: Any) -> Run:
         if self.batch_size is None:
             return super()._run(source, model, start, y)
         self._check_model(source.data)
         n, beta = source.data.shape[0], beta_of(getattr(self, "loss", "frobenius"))
-        links = [term.links for term in model.terms if isinstance(term, Graph)]
+        links = [term.links for term in model.terms if isinstance(term, Laplacian)]
         batches = batches_of(n, int(self.batch_size), self._seeds[0], links, self._codes(y, n))
-        epochs = Epochs(model.terms, model.rules, batches, self._seeds[0], self._times(beta))
+        epochs = MiniBatchSweep(model.terms, model.rules, batches, self._seeds[0], self._times(beta))
         terms = [epochs.term] if beta == 2 else model.terms
         state = epochs.begin(start)
         begun = state.pop("factors")
@@ -153,22 +153,22 @@ class Online(Factorization):
     def _step(self, model: Model, data: Samples, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
         """Coefficients of new samples, their share of the sums, then the bases."""
         first, *others = model.terms
-        fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Graph]", others), model.names[1:]
-        term, beta = (Moments(modes), 2) if isinstance(fit, Fit) else (Ratios(modes), 1)
-        bare = [replace(g, gauge=()) for g in graphs]
+        fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Laplacian]", others), model.names[1:]
+        term, beta = (SufficientStatistics(modes), 2) if isinstance(fit, Fit) else (KLStatistics(modes), 1)
+        bare = [replace(g, norms_of=()) for g in graphs]
         factors = {**bases, "V": fresh(data, bases, modes)}
         for i in range(rounds):
             factors["V"] = coefficients([fit, *graphs], factors, model.rules["V"], 1 if i else self._times(beta))
             share = term.of(data, factors)
-            if isinstance(term, Moments):
+            if isinstance(term, SufficientStatistics):
                 share["energy"] = energies(bare, factors["V"])
             factors = improved(term, model.rules, {**factors, **moved(sums, share)})
         return factors
 
-    def _publish_step(self, source: Source, factors: dict[str, Tensor], names: tuple[str, ...], seen: int) -> None:
+    def _publish_step(self, source: Inputs, factors: dict[str, Tensor], names: tuple[str, ...], seen: int) -> None:
         """Everything at once, when nothing can fail any more; the sums follow the bases' normalisation."""
         bases = [factors[m] for m in names[1:]]
-        if not all(bool(torch.isfinite(F).all()) for F in (*bases, factors["pull"])):
+        if not all(bool(torch.isfinite(F).all()) for F in (*bases, factors["linear_minus"])):
             raise FloatingPointError(
                 f"{type(self).__name__}.partial_fit: factors became NaN or infinite; nothing was learned. The batch is "
                 "out of range in the unit that the first batch fixed: rescale the data, or use float64"
@@ -179,26 +179,30 @@ class Online(Factorization):
         self._given_shape = source.shape[1:]
         if self._tensors:
             self.sample_shape_ = tuple(source.data.shape[1:])
-        self.factors_ = [source.give(F) for F in bases]
+        self.factors_ = [source.to_caller(F) for F in bases]
         if len(bases) == 1:
-            self.components_ = source.give(bases[0].mT)
-        self.embedding_ = source.give(factors["V"] * unit * source.scale)
+            self.components_ = source.to_caller(bases[0].mT)
+        self.embedding_ = source.to_caller(factors["V"] * unit * source.scale)
         by = {"gram": unit.mT.double() * unit, "energy": unit.double().square()}
-        sums = {key: factors[key] * by.get(key, unit) for key in ("gram", "pull", "energy", "push") if key in factors}
-        self.moments_ = {key: source.give(value) for key, value in sums.items()} | {"scale": source.scale}
+        sums = {
+            key: factors[key] * by.get(key, unit)
+            for key in ("gram", "linear_minus", "energy", "linear_plus")
+            if key in factors
+        }
+        self.moments_ = {key: source.to_caller(value) for key, value in sums.items()} | {"scale": source.scale}
         n = len(self.embedding_)
         self.n_steps_, self.n_samples_seen_ = getattr(self, "n_steps_", 0) + 1, seen + n
 
-    def _in_unit(self, source: Source) -> Source:
+    def _in_unit(self, source: Inputs) -> Inputs:
         """The batch in the unit of the sums, unless they are still zero."""
         known = getattr(self, "moments_", None)
-        if known is None or not bool((known["pull"] > 0).any()) or known["scale"] == source.scale:
+        if known is None or not bool((known["linear_minus"] > 0).any()) or known["scale"] == source.scale:
             return source
         return replace(source, data=source.data.scaled(source.scale / known["scale"]), scale=known["scale"])
 
-    def _so_far(self, source: Source) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _so_far(self, source: Inputs) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Bases and sums to go on from; after `fit`, sums of the model itself, for which its bases are stationary."""
-        data, names = source.data, factor_names(source.data)
+        data, names = source.data, mode_names(source.data)
         there = lambda F, dtype: component_major(torch.as_tensor(F).to(data.device, dtype))
         bases = {m: there(F, data.dtype) for m, F in zip(names[1:], self.factors_, strict=True)}
         if hasattr(self, "moments_"):
@@ -208,20 +212,24 @@ class Online(Factorization):
         wide = khatri_rao([F.double() for F in bases.values()])
         self.n_samples_seen_, self.n_steps_ = len(V), getattr(self, "n_steps_", 0)
         if beta_of(getattr(self, "loss", "frobenius")) == 1:
-            push = V.sum(-2, keepdim=True)
-            return bases, {"pull": wide * push, "push": push}
-        energy = energies([replace(g, gauge=()) for g in self._past_graphs(source)], V)
-        pull = component_major(wide @ gram(V) + wide * energy)
-        return bases, {"gram": gram(V), "pull": pull, "energy": energy}
+            linear_plus = V.sum(-2, keepdim=True)
+            return bases, {"linear_minus": wide * linear_plus, "linear_plus": linear_plus}
+        energy = energies([replace(g, norms_of=()) for g in self._past_graphs(source)], V)
+        linear_minus = component_major(wide @ gram(V) + wide * energy)
+        return bases, {"gram": gram(V), "linear_minus": linear_minus, "energy": energy}
 
-    def _beginning(self, source: Source) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    def _beginning(self, source: Inputs) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The bases that a stream starts from, and empty sums."""
-        names = factor_names(source.data)
+        names = mode_names(source.data)
         bases = dict(zip(names[1:], self._first_bases(source), strict=True))
-        term = Ratios(names[1:]) if beta_of(getattr(self, "loss", "frobenius")) == 1 else Moments(names[1:])
+        term = (
+            KLStatistics(names[1:])
+            if beta_of(getattr(self, "loss", "frobenius")) == 1
+            else SufficientStatistics(names[1:])
+        )
         return bases, zero_sums(term, bases)
 
-    def _first_bases(self, source: Source) -> list[Tensor]:
+    def _first_bases(self, source: Inputs) -> list[Tensor]:
         data, shapes = source.data, list(self._shapes(source).items())
         if not isinstance(self.init, str):
             wanted = ", ".join(f"{n} {s}" for n, s in shapes[1:])

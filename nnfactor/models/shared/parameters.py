@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Any
 
-from ...core.graph.graph import Links, as_links
+from ...core.graph.graph import Graph, as_graph
 
 
 def one_of(name: str, value: Any, known: Sequence[Any], also: str = "") -> None:
@@ -35,9 +35,9 @@ def positive(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
 
 
-def links_over(graph: Any, name: str, n_samples: int) -> Links:
+def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
     """The links of an adjacency over the samples; another number of nodes is refused."""
-    links = as_links(graph, name)
+    links = as_graph(graph, name)
     if links.n_nodes != n_samples:
         raise ValueError(f"{name} has {links.n_nodes} nodes, X has {n_samples} samples; one node per sample is needed")
     return links

@@ -9,9 +9,9 @@ from sklearn.base import BaseEstimator
 
 
 @contextmanager
-def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
+def forget_and_restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
     """A fit without a trace of the one before; if it fails, the estimator is what it was."""
-    with unless_it_fails(estimator):
+    with restore_on_error(estimator):
         for name in list(vars(estimator)):
             if name.endswith("_") and not name.startswith("_"):
                 delattr(estimator, name)
@@ -19,7 +19,7 @@ def all_or_nothing(estimator: BaseEstimator) -> Iterator[None]:
 
 
 @contextmanager
-def unless_it_fails(estimator: BaseEstimator) -> Iterator[None]:
+def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
     """What fails leaves the estimator as it was."""
     before = dict(vars(estimator))
     try:

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import cast
 
-from ...core import Rule, accelerated, composed, extrapolated, hals, multiplicative, projected, step
+from ...core import Rule, bmme, composed, hals, her, multiplicative, projected, step
 from ...core.solve.run import Method
 from .parameters import one_of
 
@@ -41,25 +41,25 @@ def hals_sweeps(shape: Sequence[int], n_components: int) -> tuple[int, ...]:
 
 
 def fastest(
-    names: Sequence[str], shape: Sequence[int], n_components: int, solve: Rule, gauge: bool = True
+    names: Sequence[str], shape: Sequence[int], n_components: int, solve: Rule, norms_of: bool = True
 ) -> tuple[dict[str, Rule], Method]:
     """Rules by factor, V (the first name) last, and the method that makes a sweep of them.
 
-    Bases by HALS; V by `solve`, which knows its graphs, then HALS on the same product. `gauge`: the graphs weigh
+    Bases by HALS; V by `solve`, which knows its graphs, then HALS on the same product. `norms_of`: the graphs weigh
     columns by the lengths of the bases, so that those may be brought to one, and then sweeps have momentum. Without a
     gauge the objective falls as V shrinks and the bases grow; momentum would carry them out of float32's range.
     """
     V, *bases = names
     own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
     rules: dict[str, Rule] = {**dict(zip(bases, others, strict=True)), V: composed(solve, own)}
-    return rules, partial(accelerated, unit=tuple(bases)) if gauge else step
+    return rules, partial(her, unit=tuple(bases)) if norms_of else step
 
 
 def unsupervised_method(solver: str, beta: float) -> Method:
     """What makes a sweep: with momentum under "auto", plain else."""
     if solver != "auto":
         return step
-    return accelerated if beta == 2 else extrapolated
+    return her if beta == 2 else bmme
 
 
 def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:

@@ -16,7 +16,7 @@ from ...core import Block, Quad
 from ...core.data.as_data import Data
 from ...core.factors import component_major
 from ...core.rules.closed_form import simplex
-from .inputs import Source, given_array, read
+from .inputs import Inputs, given_array, read
 
 
 class View(BaseEstimator):
@@ -48,7 +48,7 @@ def listed_views(X: Any) -> list[Any] | None:
     return list(X)
 
 
-def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> list[Source]:
+def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> list[Inputs]:
     """Every view as `read` reads it, on one device and in one dtype; errors name the view.
 
     The estimator keeps what it must know of listed views in `_views`; one array is read as by every other estimator.
@@ -71,7 +71,7 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> list[Source
     return sources
 
 
-def view_scales(sources: list[Source], scaled: bool) -> tuple[list[float], np.ndarray, float]:
+def view_scales(sources: list[Inputs], scaled: bool) -> tuple[list[float], np.ndarray, float]:
     """What squared distances are multiplied with, what the views of the user are divided by, the objective's unit.
 
     `scaled`: every view by `||X|| / sqrt(n)`. Otherwise by one number, 1 unless sources of extreme size came divided by
@@ -94,7 +94,7 @@ def view_weights(weights: Any, like: Data, n_views: int) -> Tensor:
     return torch.from_numpy(given / given.sum()).to(like.device, like.dtype)[None]
 
 
-def given_views(arrays: Any, sources: list[Source], k: int) -> list[Any]:
+def given_views(arrays: Any, sources: list[Inputs], k: int) -> list[Any]:
     """`init` as arrays: V, U1, ... in the units of the data at hand, and last the view weights `(1, P)` or None."""
     P, like = len(sources), sources[0].data
     shapes = {"V": (like.shape[0], k), **{f"U{p + 1}": (s.data.shape[1], k) for p, s in enumerate(sources)}}
@@ -114,12 +114,12 @@ def given_views(arrays: Any, sources: list[Source], k: int) -> list[Any]:
     return [*start, view_weights(weights.cpu(), like, P)]
 
 
-def shrunk(weight: float, unit: float) -> float:
+def scale_weight(weight: float, unit: float) -> float:
     """A penalty's weight in an objective divided by `unit`, kept finite."""
     return min(float(weight) / unit, 1e280) if unit else 1e280 * (weight > 0)
 
 
-def view_errors(sources: list[Source], V: Tensor, bases: list[Tensor]) -> tuple[float, np.ndarray]:
+def view_errors(sources: list[Inputs], V: Tensor, bases: list[Tensor]) -> tuple[float, np.ndarray]:
     """`sqrt(sum_p ||X^p - V U^p'||^2)` in the units of the user's data, and each view's error relative to its norm."""
     errors = [math.sqrt(float(s.data.residual_sq([V, U]))) for s, U in zip(sources, bases, strict=True)]
     norms = [math.sqrt(float(s.data.sqnorm())) or 1.0 for s in sources]
@@ -135,14 +135,14 @@ def class_scores(V: Tensor, W: Tensor) -> Tensor:
 
 def distributions(scores: Tensor, codes: np.ndarray) -> Tensor:
     """The distribution nearest to every row of scores; one-hot where a code is given, zero where all scores are."""
-    nearest = simplex(scores, Block(quads=(Quad(torch.ones_like(scores[:1])),), pull=scores))
+    nearest = simplex(scores, Block(quads=(Quad(torch.ones_like(scores[:1])),), linear_minus=scores))
     nearest = torch.where((scores != 0).any(1, keepdim=True), nearest, 0)
     given = torch.from_numpy(np.flatnonzero(codes >= 0)).to(scores.device)
     nearest[given] = torch.eye(scores.shape[1]).to(scores)[codes[codes >= 0]]
     return nearest
 
 
-def _read_one(view: Any, p: int, keep: View, reset: bool, signed: bool, device: Any, dtype: Any) -> Source:
+def _read_one(view: Any, p: int, keep: View, reset: bool, signed: bool, device: Any, dtype: Any) -> Inputs:
     keep.set_params(device=device, dtype=dtype)
     try:
         return read(keep, view, reset=reset, signed=signed)
