@@ -14,12 +14,19 @@ from torch import Tensor
 class TensorCache:
     """One kept value per key, handed out again while its inputs have not changed.
 
-    "Not changed" means identity and version: the same tensor objects, not written to since. The memo holds its
-    inputs, so an address can never be reused behind its back. Tensors that record gradients (and inference tensors,
-    which carry no version) are never remembered.
+    "Not changed" means identity and version: the same tensor objects, not written to since. The cache holds its inputs,
+    so that none of their addresses can be used again. Values of inputs that record gradients (or of inference tensors,
+    which carry no version) are never kept.
+
+    Parameters
+    ----------
+    *data : Tensor
+        Inputs of every value beside those of a call. Writes that leave no new version (to a numpy array of the same
+        memory, or to an inference tensor) are not noticed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *data: Tensor) -> None:
+        self._data = tuple(t for t in data if not t.is_inference())
         self._kept: dict[Hashable, tuple[list[tuple[int, int]], tuple[Tensor, ...], Any]] = {}
 
     def __call__(self, key: Hashable, inputs: Iterable[Tensor], make: Callable[[], Any]) -> Any:
@@ -27,7 +34,7 @@ class TensorCache:
         inputs = tuple(inputs)
         if any([t.requires_grad or t.is_inference() for t in inputs]):
             return make()
-        state = _state(inputs)
+        state = _state((*self._data, *inputs))
         seen = self._kept.get(key)
         if seen is None or seen[0] != state:
             value = make()
@@ -39,7 +46,9 @@ class TensorCache:
     def known(self, key: Hashable, inputs: tuple[Tensor, ...]) -> Any:
         """What is remembered of these inputs under this key, or None."""
         seen = self._kept.get(key)
-        return seen[2] if seen and not any([t.is_inference() for t in inputs]) and seen[0] == _state(inputs) else None
+        if not seen or any([t.is_inference() for t in inputs]):
+            return None
+        return seen[2] if seen[0] == _state((*self._data, *inputs)) else None
 
     def clear(self) -> None:
         """Forget everything (and release what it held)."""

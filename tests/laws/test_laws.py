@@ -413,3 +413,24 @@ def test_nothing_from_inference_mode_is_remembered():
         fit.block(factors, "V")
     ((gram(F) @ W).sum() + (fit.block(factors, "V").linear_minus @ W).sum()).backward()
     assert W.grad is not None
+
+
+@pytest.mark.parametrize(
+    "make", [lambda X: X, lambda X: X.movedim(0, -1).contiguous().movedim(-1, 0), lambda X: X[:, ::2]]
+)
+@pytest.mark.parametrize("order", [2, 3, 4])
+def test_data_written_to_in_place_are_seen(order, make):
+    """What is kept of the data is made anew, whether their matrix is a view or a copy."""
+    p = problem(order)
+    X = make(p.X.clone())
+    Fs = {name: F[: X.shape[mode]].clone() for mode, (name, F) in enumerate((m, p.factors[m]) for m in p.modes)}
+    fit = Fit(X, p.modes)
+    answers = lambda fit: [
+        fit.value(Fs),
+        fit.direct(Fs),
+        *(fit.data.mttkrp(list(Fs.values()), b) for b in range(order)),
+    ]
+    answers(fit)
+    X.mul_(10)
+    for kept, fresh in zip(answers(fit), answers(Fit(X.clone(), p.modes)), strict=True):
+        close(kept, fresh)

@@ -33,11 +33,17 @@ class Dense:
     """
 
     def __init__(self, X: Tensor, cut: int | None = None) -> None:
-        self.X, self.cache = X, TensorCache()
+        self.X, self.cache = X, TensorCache(X)
         self.cut = even_split(X.shape) if cut is None else cut
-        self.matrix = X.reshape(prod(X.shape[: self.cut]), -1)
-        if 1 not in self.matrix.stride():
-            self.matrix = self.matrix.contiguous()
+
+    @property
+    def matrix(self) -> Tensor:
+        """The data as a matrix between the two groups: a view of X, or a kept copy where its strides allow none."""
+        return self.cache("matrix", (), self._as_matrix)
+
+    def _as_matrix(self) -> Tensor:
+        matrix = self.X.reshape(prod(self.X.shape[: self.cut]), -1)
+        return matrix if 1 in matrix.stride() else matrix.contiguous()
 
     shape = property(lambda self: tuple(self.X.shape))
     order = property(lambda self: self.X.dim())
