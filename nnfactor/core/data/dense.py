@@ -135,7 +135,8 @@ class Dense:
         )
 
     def _parts(self) -> Iterator[Tensor]:
-        return iter(self.matrix.split(_rows(self.matrix)))
+        matrix = self.matrix
+        return iter(matrix.split(_rows(matrix)))
 
     def _groups(self, factors: Sequence[Tensor], mode: int) -> tuple[list[Tensor], list[Tensor], int]:
         left, right = list(factors[: self.cut]), list(factors[self.cut :])
@@ -146,10 +147,11 @@ class Dense:
 
     def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Row ranges with `X` and `Y = left right'` on them; `Y` is fresh and may be written to."""
-        step = _rows(self.matrix, prod(left.shape[:-2]))
-        for a in range(0, len(self.matrix), step):
+        matrix = self.matrix
+        step = _rows(matrix, prod(left.shape[:-2]))
+        for a in range(0, len(matrix), step):
             rows = slice(a, a + step)
-            yield rows, self.matrix[rows], left[..., rows, :] @ right.mT
+            yield rows, matrix[rows], left[..., rows, :] @ right.mT
 
     def _each_chunk(self, factors: Sequence[Tensor], f: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
         return reduce(torch.add, (f(X, Y) for _, X, Y in self._chunks(*self._halves(factors))))
