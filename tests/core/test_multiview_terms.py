@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sulf_reference import K, problem, quiet_fit, solve_W
 
 from nnfactor.core import L2, L21, Block, Fit, Quad, as_data, block_of, multiplicative, objective, run
-from nnfactor.core.rules.closed_form import exact, least_squares, simplex
+from nnfactor.core.rules.closed_form import least_squares, simplex, unconstrained
 from nnfactor.core.terms.multiview import Labels, SemiFit, Views
 from nnfactor.models.factorization.sulf import SULF
 
@@ -41,7 +41,7 @@ RULES |= {"pi": simplex}
 
 
 def rules(signed):
-    return {name: exact if signed and name[0] == "U" else rule for name, rule in RULES.items()}
+    return {name: unconstrained if signed and name[0] == "U" else rule for name, rule in RULES.items()}
 
 
 class TestLaws:
@@ -115,7 +115,7 @@ class TestLaws:
         V[:, 1], V[:, 2], V[:, 3] = V[:, 0], 0, V[:, 3] * 1e-12
         fit = SemiFit(as_read(X), ("V", "U"))
         factors = {"V": torch.tensor(V), "U": torch.tensor(rng.normal(size=(5, 4)))}
-        U = exact(factors["U"], block_of([fit], factors, "U"))
+        U = unconstrained(factors["U"], block_of([fit], factors, "U"))
         before, after = (float(fit.value({**factors, "U": F})) for F in (factors["U"], U))
         best = np.sum((X - V[:, :1] @ np.linalg.lstsq(V[:, :1], X, rcond=None)[0]) ** 2)
         assert bool(torch.isfinite(U).all()) and after <= min(before, best * (1 + 1e-12))
@@ -124,8 +124,8 @@ class TestLaws:
         factors, terms = batched()
         with pytest.raises(ValueError, match="least_squares solves for"):
             least_squares(factors["V"], block_of(terms, factors, "V"))
-        with pytest.raises(ValueError, match="exact solves for"):
-            exact(factors["V"], block_of(terms, factors, "V"))
+        with pytest.raises(ValueError, match="unconstrained solves for"):
+            unconstrained(factors["V"], block_of(terms, factors, "V"))
         with pytest.raises(ValueError, match="simplex takes"):
             simplex(factors["V"], block_of(terms, factors, "V"))
         with pytest.raises(ValueError, match="2 numbers, but there are 3 views"):

@@ -15,7 +15,7 @@ from tables import problem
 import nnfactor
 from nnfactor.core import L2, L21, Fit, m_matrix, multiplicative, objective, run, step
 from nnfactor.core.data.dense import Dense
-from nnfactor.core.rules.closed_form import exact, least_squares, simplex
+from nnfactor.core.rules.closed_form import least_squares, simplex, unconstrained
 from nnfactor.core.terms.multiview import Labels, SemiFit, Views
 from nnfactor.core.terms.polynomial import PrintedPolynomialFit
 from nnfactor.models.factorization.local_nmf import _Divergence, _root_rule, _unit_sums
@@ -39,7 +39,7 @@ def sulf(device, draw, printed=False, free=False):
     views = [Dense(torch.empty(N, m, device=device)) for m in WIDTHS]
     fits = tuple(fit(X, ("V", f"U{p + 1}")) for p, X in enumerate(views))
     terms = [Views(fits), labels(device, printed), L21("W", 0.1), L2("pi", 1.0)]
-    basis = exact if free else multiplicative
+    basis = unconstrained if free else multiplicative
     rules = {"W": least_squares, "U1": basis, "U2": basis, "V": partial(multiplicative, power=0.5), "pi": simplex}
     shapes = {"V": (N, K), "U1": (WIDTHS[0], K), "U2": (WIDTHS[1], K), "W": (K, CLASSES), "pi": (1, len(WIDTHS))}
     return terms, rules, {name: draw(*shape) for name, shape in shapes.items()}
@@ -55,7 +55,7 @@ CASES = {
     "SULF": sulf,
     "SULF, printed": partial(sulf, printed=True),
     "SULF, signed views": partial(sulf, free=True),
-    "SemiNMF": partial(single, term=SemiFit, rules={"U": exact, "V": partial(multiplicative, power=0.5)}),
+    "SemiNMF": partial(single, term=SemiFit, rules={"U": unconstrained, "V": partial(multiplicative, power=0.5)}),
     "LNMF": partial(
         single, term=lambda X, modes: _Divergence(X, modes, 1.0, 1.0), rules={"V": _root_rule, "W": _unit_sums}
     ),
@@ -118,7 +118,9 @@ def test_every_model_agrees_on_cuda_and_cpu(case, dtype, tol):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", ["SULF", "LNMF", "PolynomialNMF, printed"])  # `exact` takes eigh, which checks itself
+@pytest.mark.parametrize(
+    "case", ["SULF", "LNMF", "PolynomialNMF, printed"]
+)  # `unconstrained` takes eigh, which checks itself
 def test_models_do_not_synchronise_inside_a_sweep(case):
     cuda = torch.device("cuda")
     draw = lambda rows, k: torch.rand(k, rows, device=cuda).mT

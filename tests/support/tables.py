@@ -70,7 +70,7 @@ def _graph(rng, n, weighted):
     return Graph(A + A.T, cliques=None if weighted else rng.integers(-1, 2, size=n))
 
 
-def _gauged(p, weight="weight", split="exact"):
+def _gauged(p, weight="weight", split="net"):
     graph = partial(Laplacian, on="V", norms_of=p.modes[1:], weight=weight, split=split)
     return [graph(p.own, columns=p.first), graph(p.between, columns=~p.first)]
 

@@ -15,7 +15,7 @@ from ..factors import component_major, times_columns
 # Rules
 
 
-def exact(F: Tensor, block: Block) -> Tensor:
+def unconstrained(F: Tensor, block: Block) -> Tensor:
     """The minimiser over factors of any sign, `(linear_minus - linear_plus) G^+`, G the net Gram (paper 001, Eq. 4).
 
     In float64. Directions of G below k eps of the largest count as empty. Where leaving them out would raise the
@@ -23,7 +23,7 @@ def exact(F: Tensor, block: Block) -> Tensor:
     """
     if not block.quadratic or block.parts or any(q.rows is not None for q in block.quads):
         raise ValueError(
-            "exact solves for a factor that sees Gram matrices and column weights only; use 'multiplicative'"
+            "unconstrained solves for a factor that sees Gram matrices and column weights only; use 'multiplicative'"
         )
     G, net = _net_gram(block, F), _net(block)
     B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
@@ -45,7 +45,9 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
     designs = [q.rows for q in block.quads if isinstance(q.rows, Design)]
     ridges = [q for q in block.quads if not isinstance(q.rows, Design)]
     if not designs or any(q.couples_rows or q.mixes_columns for q in ridges):
-        raise ValueError("least_squares solves for the coefficients of Labels, with L2 or L21 on them; use 'exact'")
+        raise ValueError(
+            "least_squares solves for the coefficients of Labels, with L2 or L21 on them; use 'unconstrained'"
+        )
     n = F.shape[-2]
     R = torch.linalg.qr(_stacked(F, designs, ridges), mode="r").R
     if ridges:

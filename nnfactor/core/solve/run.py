@@ -66,7 +66,7 @@ def take(state: Any, keep: Any) -> Any:
 
 
 @contextmanager
-def exact(device: torch.device) -> Iterator[None]:
+def strict_precision(device: torch.device) -> Iterator[None]:
     """No gradients and no autocast: products in the dtype of their factors. TF32 is off unless the caller set it."""
     with without_denormals(), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
@@ -199,7 +199,7 @@ def run(
     >>> result.factors["V"].shape, result.objective.shape, sorted(result.history(problem=0))
     (torch.Size([3, 20, 4]), (3,), ['iteration', 'objective', 'seconds'])
     """
-    with exact(_device(factors)):
+    with strict_precision(_device(factors)):
         state: State = {**(extra or {}), "factors": dict(factors)}
         sweep, book = method(terms, rules), _Book(factors, name)
         sweep = captured(sweep, _device(factors)) if cuda_graph else sweep

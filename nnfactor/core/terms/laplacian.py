@@ -34,8 +34,8 @@ class Laplacian:
     columns : array (k,) or None
         Weights >= 0 of the columns; a boolean mask says which ones the graph acts on. Default: all. Columns outside
         the first and the last nonzero weight cost nothing.
-    split : {"exact", "paper"}
-        What a gauge factor sees. `v_j' L v_j >= 0` is one number ("exact"); the papers' Eqs. 25 and 15 split it into
+    split : {"net", "paper"}
+        What a gauge factor sees. `v_j' L v_j >= 0` is one number ("net"); the papers' Eqs. 25 and 15 split it into
         `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
 
     Examples
@@ -55,15 +55,15 @@ class Laplacian:
     norms_of: tuple[str, ...] = ()
     weight: Weight = 1.0
     columns: Any = None
-    split: str = "exact"
+    split: str = "net"
     cache: TensorCache = field(default_factory=TensorCache, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "links", as_graph(self.links))
         object.__setattr__(self, "norms_of", tuple(self.norms_of))
         _check_weight(self)
-        if self.split not in ("exact", "paper"):
-            raise ValueError(f"split must be 'exact' or 'paper', got {self.split!r}")
+        if self.split not in ("net", "paper"):
+            raise ValueError(f"split must be 'net' or 'paper', got {self.split!r}")
         if self.columns is not None:
             weights = np.asarray(self.columns.cpu() if isinstance(self.columns, Tensor) else self.columns, dtype=float)
             if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
@@ -91,7 +91,7 @@ class Laplacian:
         c = self._scale(factors, skip=name)
         if name == self.on:
             return Block(quads=(Quad(c, self.links.degree(V), 1, span), Quad(c, self.links, -1, span)))
-        if self.split == "exact":
+        if self.split == "net":
             return Block(quads=(Quad(self._all(c * self.links.energy(V, span), V)),))
         own, neighbours = self.links.energy_parts(V, span)
         return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))

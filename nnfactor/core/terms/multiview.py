@@ -30,7 +30,7 @@ class SemiFit(Fit):
     """`||X - V U'||^2` where the data and all factors but one may have any sign.
 
     As `Fit`; every coefficient is split into its positive and its negative part (paper 001, Eq. 6), so that the
-    multiplicative rule keeps a factor nonnegative and `exact` solves for one that need not be.
+    multiplicative rule keeps a factor nonnegative and `unconstrained` solves for one that need not be.
     """
 
     def block(self, factors: Factors, name: str) -> Block:

@@ -243,7 +243,10 @@ keep_embeddings
         return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
 
     def _penalties(self, names: tuple[str, ...]) -> list[Laplacian]:
-        graph, first = partial(Laplacian, on="V", norms_of=names[1:], split=self.basis_rule), self._first
+        graph, first = (
+            partial(Laplacian, on="V", norms_of=names[1:], split="net" if self.basis_rule == "exact" else "paper"),
+            self._first,
+        )
         return [
             graph(links, weight=weight_of(weight), columns=first if discriminative else ~first)
             for links, weight, discriminative in self._weighted()

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core import Block, Rule, composed, multiplicative
 from ...core.data.as_data import Data, Samples
-from ...core.rules.closed_form import exact
+from ...core.rules.closed_form import unconstrained
 from ...core.solve.view_init import start
 from ...core.terms.multiview import SemiFit
 from ..shared.base import Factorization, mode_names
@@ -99,7 +99,7 @@ class SemiNMF(Factorization):
     """
 
     _signed = True
-    _padded = False  # the Gram of a padded V is singular for the exact U
+    _padded = False  # the Gram of a padded V is singular for the unconstrained rule
 
     def __init__(
         self,
@@ -136,7 +136,10 @@ class SemiNMF(Factorization):
         names = mode_names(source.data)
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         printed = partial(multiplicative, power=float(self.exponent))
-        rules: dict[str, Rule] = {"U1": exact, "V": printed if rule is multiplicative else composed(_cleared, rule)}
+        rules: dict[str, Rule] = {
+            "U1": unconstrained,
+            "V": printed if rule is multiplicative else composed(_cleared, rule),
+        }
         return Model([SemiFit(source.data, names)], rules, names)
 
     def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:

@@ -20,10 +20,10 @@ from torch import Tensor
 from ...core import L2, L21, Fit, Run, Term, block_of, multiplicative, run
 from ...core.data.as_data import Samples
 from ...core.factors import component_major, gram
-from ...core.rules.closed_form import exact, least_squares, simplex
+from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve import init
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
-from ...core.solve.run import exact as exact_products
+from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start
 from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization, in_unit
@@ -213,7 +213,7 @@ class SULF(ClassifierMixin, Factorization):
         """
         check_is_fitted(self)
         sources = read_views(self, X, reset=False, signed=self._signed)
-        with exact_products(sources[0].data.device):
+        with strict_precision(sources[0].data.device):
             G = B = torch.zeros(1, dtype=torch.float64, device=sources[0].data.device)
             for source, U, size, pi in zip(sources, self.factors_, self._sizes, self.view_weights_, strict=True):
                 data = source.data
@@ -269,7 +269,7 @@ class SULF(ClassifierMixin, Factorization):
     def _fit(self, X: Any, y: Any) -> None:
         sources = read_views(self, X, reset=True, signed=self._signed)
         codes, self.classes_ = class_codes(y, sources[0].data.shape[0], stacklevel=5)
-        with exact_products(sources[0].data.device):
+        with strict_precision(sources[0].data.device):
             model, unit = self._views_model(sources, codes)
             starts = self._view_starts(sources, model)
             first = starts[0] if self.n_init == 1 else init.stack(starts)
@@ -288,7 +288,7 @@ class SULF(ClassifierMixin, Factorization):
         scales, sizes, unit = view_scales(sources, bool(self.scale_views))
         self._sizes, self.view_scales_ = sizes, sizes if self.scale_views else np.ones(len(data))
         terms: list[Term] = [Views(tuple(fits), scales=tuple(scales)), L2("pi", scale_weight(self.lam, unit))]
-        rules: dict[str, Any] = {U: exact if f else multiplicative for U, f in zip(bases, free, strict=True)}
+        rules: dict[str, Any] = {U: unconstrained if f else multiplicative for U, f in zip(bases, free, strict=True)}
         rules["V"] = partial(multiplicative, power=float(self.exponent))
         names = ("V", *bases, "pi")
         if self.beta > 0 and len(self.classes_):

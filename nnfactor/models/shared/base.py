@@ -21,7 +21,7 @@ from ...core.data.as_data import Data, Samples
 from ...core.factors import component_major, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
-from ...core.solve.run import exact
+from ...core.solve.run import strict_precision
 from ...core.terms.beta import BetaFit
 from .fitting import Model, fit_together
 from .inputs import Inputs, PickledOnCPU, _to, given_start, read, run_environment
@@ -135,7 +135,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         check_is_fitted(self)
         source = self._read(X, reset=False)
-        with exact(source.data.device):
+        with strict_precision(source.data.device):
             V = self._features(source)
         return source.to_caller(V.to(source.data.dtype))
 

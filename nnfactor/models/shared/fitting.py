@@ -22,7 +22,7 @@ from torch import Tensor
 from ...core import Rule, Run, Term, step
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, fitting, work
-from ...core.solve.run import Method, exact
+from ...core.solve.run import Method, strict_precision
 from .inputs import Inputs
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def _identity(value: Any) -> Hashable:
 def _fit_family(family: list[Factorization], X: Any, y: Any, max_bytes: int | None, at: Callable[[Any], str]) -> None:
     first, before = family[0], dict(vars(family[0]))
     source = first._read(X, reset=True)
-    with exact(source.data.device):
+    with strict_precision(source.data.device):
         source = first._target(source)
         first._prepare(source, y)
         _share(first, before, family[1:])

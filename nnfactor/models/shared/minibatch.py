@@ -18,7 +18,7 @@ from ...core.data.dense import Dense
 from ...core.data.sparse_tensor import SparseTensor
 from ...core.factors import component_major, gram, khatri_rao
 from ...core.solve.minibatch import MiniBatchSweep, batches_of, coefficients, fresh, improved, moved
-from ...core.solve.run import exact
+from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
 from ...core.terms.fit import Fit
 from ...core.terms.laplacian import Laplacian
@@ -140,7 +140,7 @@ class Online(Factorization):
         begins = not hasattr(self, "factors_")
         source = self._in_unit(self._read(X, reset=begins))
         self._check_model(source.data)
-        with exact(source.data.device):
+        with strict_precision(source.data.device):
             bases, sums = self._beginning(source) if begins else self._so_far(source)
             seen = 0 if begins else self.n_samples_seen_
             model = self._batch_model(source, y)
