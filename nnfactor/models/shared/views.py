@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...core import Block, Quad
 from ...core.data.as_data import Data
-from ...core.factors import component_major
+from ...core.factors import as_factor
 from ...core.rules.closed_form import simplex
 from .inputs import Inputs, given_array, read
 
@@ -107,7 +107,7 @@ def given_views(arrays: Any, sources: list[Inputs], k: int) -> list[Any]:
     for (name, shape), array, source in zip(shapes.items(), arrays[: P + 1], [None, *sources], strict=True):
         free = source is not None and source.data.smallest() < 0
         F = given_array(f"init: {name}", array, shape, like, free=free, hint=hint)
-        start.append(component_major(F if source is None else F / source.scale))
+        start.append(as_factor(F if source is None else F / source.scale))
     if len(arrays) == P + 1:
         return [*start, None]
     weights = given_array("init: view weights", arrays[-1], (P,), like, hint=hint)
