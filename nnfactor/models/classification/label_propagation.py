@@ -6,6 +6,7 @@ global consistency (Zhou, Bousquet, Lal, Weston and Schoelkopf 2004; CONS).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -76,6 +77,7 @@ class _Propagation(SemiSupervised):
         return self.scores_
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HarmonicFunction(_Propagation):
     """Harmonic functions on a graph: F_u = (D_uu - W_uu)^-1 W_ul Y_l (Zhu et al. 2003; GFHF, HGF).
 
@@ -127,24 +129,13 @@ class HarmonicFunction(_Propagation):
     (['a', 'a', 'a', 'b', 'b'], ['b'])
     """
 
-    def __init__(
-        self,
-        *,
-        class_mass: bool = False,
-        graph: Any = "knn",
-        n_neighbors: int = 7,
-        sigma: Any = None,
-        out_of_sample: str = "all",
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.class_mass = class_mass
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.sigma = sigma
-        self.out_of_sample = out_of_sample
-        self.device = device
-        self.dtype = dtype
+    class_mass: bool = False
+    graph: Any = "knn"
+    n_neighbors: int = 7
+    sigma: Any = None
+    out_of_sample: str = "all"
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         one_of("class_mass", self.class_mass, (True, False))
@@ -172,6 +163,7 @@ class HarmonicFunction(_Propagation):
         return self._raw
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LocalGlobalConsistency(_Propagation):
     """Local and global consistency: F = (I - alpha D^-1/2 W D^-1/2)^-1 Y (Zhou et al. 2004; CONS).
 
@@ -199,24 +191,13 @@ class LocalGlobalConsistency(_Propagation):
     [0, 0, 0, 1, 1]
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 0.99,
-        graph: Any = "knn",
-        n_neighbors: int = 7,
-        sigma: Any = None,
-        out_of_sample: str = "all",
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.alpha = alpha
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.sigma = sigma
-        self.out_of_sample = out_of_sample
-        self.device = device
-        self.dtype = dtype
+    alpha: float = 0.99
+    graph: Any = "knn"
+    n_neighbors: int = 7
+    sigma: Any = None
+    out_of_sample: str = "all"
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(source)

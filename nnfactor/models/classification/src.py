@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from .base import Points, SemiSupervised, margins, nearest_distribution
 from .srlsc import _settled
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SRC(SemiSupervised):
     """Sparse-representation classification: the class that explains most of a sample's code (Wright et al. 2009).
 
@@ -54,11 +56,10 @@ class SRC(SemiSupervised):
     [5, 7, 5]
     """
 
-    def __init__(self, *, tol: float = 1e-4, max_rounds: int = 6, device: Any = "auto", dtype: Any = "auto") -> None:
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.device = device
-        self.dtype = dtype
+    tol: float = 1e-4
+    max_rounds: int = 6
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def decision_function(self, X: Any) -> Any:
         """As `scores_`: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
