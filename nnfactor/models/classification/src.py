@@ -13,7 +13,8 @@ from torch import Tensor
 from ...sparse_coding.basis_pursuit import l1_code
 from ...sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
 from ..shared.inputs import Inputs
-from .base import Points, SemiSupervised, margins, nearest_distribution
+from ..shared.labels import nearest_distribution
+from .base import Points, SemiSupervised, margins
 from .srlsc import _settled
 
 

@@ -20,8 +20,9 @@ from torch import Tensor
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
 from ..shared.inputs import Inputs
+from ..shared.labels import nearest_distribution
 from ..shared.parameters import one_of
-from .base import Points, SemiSupervised, as_float64, distances, margins, nearest_distribution
+from .base import Points, SemiSupervised, as_float64, distances, margins
 
 
 class _KernelLeastSquares(SemiSupervised):
