@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..block import Block, Design, Quad
 from ..factors import as_factor, multiply_columns
+from ..linalg import project_simplex, pseudo_inverse, where_finite
 
 # Rules
 
@@ -27,7 +28,7 @@ def unconstrained(F: Tensor, block: Block) -> Tensor:
         )
     G, net = _net_gram(block, F), block.net_linear()
     B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
-    P = _pseudo_inverse(G)
+    P = pseudo_inverse(G)
     new = multiply_columns(B.expand_as(F), P)
     gradient = multiply_columns(F.double(), G) - B
     step = new - F
@@ -53,7 +54,7 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
     if ridges:
         solved = torch.linalg.solve_triangular(R[..., :n, :n], R[..., :n, n:], upper=True)
     else:
-        solved = _where_finite(R, lambda R: torch.linalg.pinv(R[..., :n]) @ R[..., n:])
+        solved = where_finite(R, lambda R: torch.linalg.pinv(R[..., :n]) @ R[..., n:])
     return as_factor(solved.to(F.dtype))
 
 
@@ -79,10 +80,8 @@ def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tenso
 def simplex(F: Tensor, block: Block) -> Tensor:
     """The minimiser of `lam ||f||^2 + <c, f>` over nonnegative rows f of sum 1, exactly (paper 001, Eq. 28).
 
-    The Euclidean projection of `-c / (2 lam)`: f = max(0, tau - c) / (2 lam). An entry is positive if the others that
-    are below it lie less than 2 lam below it in sum, and tau is 2 lam plus those entries' sum, over their number: all
-    pairs are compared, views are few. lam = 0: everything on the smallest c, the first of equals. lam is the weight of
-    an `L2` on F.
+    The Euclidean projection of `-c / (2 lam)`. lam = 0: everything on the smallest c, the first of equals. lam is the
+    weight of an `L2` on F.
     """
     if any(q.mixes_columns or q.couples_rows for q in block.quads):
         raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
@@ -91,10 +90,10 @@ def simplex(F: Tensor, block: Block) -> Tensor:
     twice = [2 * q.sign * q.row_sums(F) * q.cols[..., :1].double() for q in block.quads]
     lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
     lowest, first = c.min(-1, keepdim=True)
-    c = c - lowest
-    positive = (c.unsqueeze(-1) - c.unsqueeze(-2)).clamp_(min=0).sum(-1) < lam
-    tau = (torch.where(positive, c, 0).sum(-1, keepdim=True) + lam) / positive.sum(-1, keepdim=True)
-    f = torch.where(lam > 0, (tau - c).clamp_(min=0), torch.zeros_like(c).scatter_(-1, first, 1))
+    projected = project_simplex(
+        (lowest - c) / torch.where(lam > 0, lam, 1)
+    )  # shifted: the quotient may overflow to -inf
+    f = torch.where(lam > 0, projected, torch.zeros_like(c).scatter_(-1, first, 1))
     return as_factor((f / f.sum(-1, keepdim=True)).to(F.dtype))
 
 
@@ -103,21 +102,3 @@ def _net_gram(block: Block, F: Tensor) -> Tensor:
     k = F.shape[-1]
     parts = [q.sign * (q.cols if q.cols.shape[-2] == k else torch.diag_embed(q.cols.squeeze(-2))) for q in block.quads]
     return reduce(torch.add, (G.double() for G in parts), F.new_zeros(k, k, dtype=torch.float64))
-
-
-def _pseudo_inverse(G: Tensor) -> Tensor:
-    """Moore-Penrose inverse of symmetric positive semidefinite matrices `(..., k, k)`."""
-
-    def inverse(G: Tensor) -> Tensor:
-        values, vectors = torch.linalg.eigh(G)
-        cut = values[..., -1:].clamp(min=0) * G.shape[-1] * torch.finfo(G.dtype).eps
-        kept = torch.where(values > cut, 1 / torch.where(values > cut, values, 1), 0)
-        return (vectors * kept.unsqueeze(-2)) @ vectors.mT
-
-    return _where_finite(G, inverse)
-
-
-def _where_finite(M: Tensor, f: Any) -> Tensor:
-    """`f(M)`, and NaN for the problems whose M is not finite: decompositions would raise for all of them."""
-    ok = torch.isfinite(M).all(-1, keepdim=True).all(-2, keepdim=True)
-    return torch.where(ok, f(torch.where(ok, M, 0)), torch.nan)

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..cache import tiny
-from ..factors import cached_flat, divide, flatten_batch, unflatten_batch
+from ..factors import cached_flat, flatten_batch, unflatten_batch
 from ..graph.graph import Graph
+from ..linalg import conjugate_gradients
 from .base import require_quadratic, stored_as_linear
 from .multiplicative import multiplicative
 
@@ -48,7 +49,7 @@ def m_matrix(
     linear_minus = flatten_batch(block.without(coupled).gradient_minus(F).expand_as(F))
     links = _links_on_rows(coupled, F)
     t = x / (up + tiny(x.dtype))
-    y = _conjugate_gradients(x, up, t.sqrt(), linear_minus, links, cg, tol, max_cg) if cg or tol is not None else x
+    y = _solve_links(x, up, t.sqrt(), linear_minus, links, cg, tol, max_cg) if cg or tol is not None else x
     for _ in range(sweeps):
         y = t * (linear_minus + links(y))
     return unflatten_batch(torch.where(up > 0, y, x), F)
@@ -81,36 +82,14 @@ def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
     return apply
 
 
-def _conjugate_gradients(
+def _solve_links(
     x: Tensor, up: Tensor, s: Tensor, linear_minus: Tensor, links: Callable, cg: int, tol: float | None, max_cg: int
 ) -> Tensor:
-    """CG on `(1 - s links s) w = s linear_minus` from w = x / s, every column by itself; returns `s w` clamped at 0.
-
-    A column whose residual or curvature has vanished takes steps of length 0. The curvature of a singular system (a
-    component of the graph that the data do not see) can round to less: it counts as vanished too.
-    """
+    """CG on `(1 - s links s) w = s linear_minus` from w = x / s, every column by itself; returns `s w` clamped at 0."""
     w = (x * up).sqrt_()
     target = s * linear_minus
-    p = r = torch.addcmul(target, s, links(x)).sub_(w)
-    pp = rr = _squares(r)  # squared lengths: of p by recursion, for p was orthogonal to r
-    enough = None if tol is None else tol**2 * _squares(target)
-    floor, steps = torch.finfo(x.dtype).eps, cg if tol is None else max_cg
-    for i in range(steps):
-        if enough is not None and i % 5 == 0 and bool((rr <= enough).all()):
-            break
-        Ap = torch.addcmul(p, s, links(s * p), value=-1)
-        curvature = (p * Ap).sum(0)
-        a = divide(rr, torch.where(curvature > floor * pp, curvature, 0))
-        w.addcmul_(a, p)
-        if i == steps - 1:
-            break
-        r = torch.addcmul(r, a, Ap, value=-1)
-        before, rr = rr, _squares(r)
-        b = divide(rr, before)
-        p, pp = torch.addcmul(r, b, p), torch.addcmul(rr, b * b, pp)
+    residual = torch.addcmul(target, s, links(x)).sub_(w)
+    product = lambda p: torch.addcmul(p, s, links(s * p), value=-1)
+    enough = None if tol is None else tol**2 * target.square().sum(0)
+    w, _ = conjugate_gradients(product, w, residual, cg if tol is None else max_cg, enough)
     return w.mul_(s).clamp_(min=0)
-
-
-def _squares(z: Tensor) -> Tensor:
-    """Sums of squares of the columns (two passes, and four times as fast as a norm over rows)."""
-    return z.square().sum(0)

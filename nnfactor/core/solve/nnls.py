@@ -1,4 +1,4 @@
-"""Batched linear algebra that is safe on every device: Cholesky based, never batched LU."""
+"""Coefficients of samples on fixed bases: nonnegative least squares, unconstrained, and other divergences."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..block import Block, Quad
 from ..data.as_data import Data
 from ..data.sparse_tensor import SparseTensor
 from ..factors import as_factor, divide
+from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
 from ..rules.multiplicative import multiplicative
 from ..terms.beta import BetaFit
@@ -47,28 +48,9 @@ def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
     return torch.where(dead, 0, scaled / torch.where(dead, 1, d))
 
 
-def solve_spd(A: Tensor, b: Tensor) -> Tensor:
-    """`A^-1 b` for symmetric positive (semi)definite `A (..., k, k)` with diagonal near 1, `b (..., k)`.
-
-    Where Cholesky breaks down, the diagonal of those systems alone is raised by 1e-10 (float64), then by more.
-    """
-    eye = torch.eye(A.shape[-1], dtype=A.dtype, device=A.device)
-    jitter = torch.finfo(A.dtype).eps ** 0.625 / 10
-    L, info = torch.linalg.cholesky_ex(A)
-    for power in range(4):
-        if not bool((info > 0).any()):
-            break
-        lifted = A + (info > 0)[..., None, None] * (jitter * 100**power) * eye
-        L, info = torch.linalg.cholesky_ex(lifted)
-    return torch.cholesky_solve(b.unsqueeze(-1), L).squeeze(-1)
-
-
 def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
     """`B G^+`: least-squares coefficients without a sign constraint, float64 (the papers' "as in Li et al.")."""
-    values, vectors = torch.linalg.eigh(G.double())
-    cut = values.amax().clamp(min=0) * len(values) * torch.finfo(torch.float64).eps
-    inverse = torch.where(values > cut, 1 / torch.where(values > cut, values, 1), 0)
-    return ((B.double() @ vectors) * inverse) @ vectors.mT
+    return B.double() @ pseudo_inverse(G.double())
 
 
 def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
@@ -82,7 +64,8 @@ def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
     for _ in range(max_rounds):
         P, b = passive[todo], B[todo]
         pairs = P.unsqueeze(-1) & P.unsqueeze(-2)
-        x = solve_spd(torch.where(pairs, G, 0) + torch.diag_embed((~P).double()), torch.where(P, b, 0))
+        masked = torch.where(pairs, G, 0) + torch.diag_embed((~P).double())
+        x = solve_spd(masked, torch.where(P, b, 0).unsqueeze(-1)).squeeze(-1)
         wrong = torch.where(P, x < -tol[todo], x @ G - b < -tol[todo])
         count = wrong.sum(1)
         done = count == 0

@@ -148,16 +148,6 @@ def distances(Z: Points, P: Points) -> Tensor:
     return (Z.square().sum(1, keepdim=True) + P.square().sum(1) - 2 * Z @ P.mT).clamp(min=0)
 
 
-def nearest_distribution(scores: Tensor) -> Tensor:
-    """The point of the simplex nearest to every row (n, C): sums to 1, in the order of the scores; 0 for a zero row."""
-    high = scores.sort(1, descending=True).values
-    excess = high.cumsum(1) - 1
-    count = torch.arange(1, scores.shape[1] + 1, device=scores.device, dtype=scores.dtype)
-    active = (high * count > excess).sum(1, keepdim=True).clamp(min=1)
-    level = excess.gather(1, active - 1) / active
-    return torch.where((scores == 0).all(1, keepdim=True), 0, (scores - level).clamp(min=0))
-
-
 def margins(scores: Tensor) -> Tensor:
     """What scikit-learn calls a decision function: (n, C), and for two classes the difference (n,)."""
     return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores

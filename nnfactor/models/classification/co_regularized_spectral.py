@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -19,6 +20,7 @@ from ..shared.views import read_views
 from .co_training import _given
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     """Pairwise co-regularized multi-view spectral clustering, PCSC (Kumar, Rai and Daume 2011).
 
@@ -77,32 +79,17 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        n_clusters: int,
-        *,
-        lam: float = 0.05,
-        kernel: Any = "rbf",
-        sigma: float | str = "median",
-        degree: int = 2,
-        max_iter: int = 100,
-        tol: float = 1e-4,
-        n_init: int = 20,
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.n_clusters = n_clusters
-        self.lam = lam
-        self.kernel = kernel
-        self.sigma = sigma
-        self.degree = degree
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
+    n_clusters: int = field(kw_only=False)
+    lam: float = 0.05
+    kernel: Any = "rbf"
+    sigma: float | str = "median"
+    degree: int = 2
+    max_iter: int = 100
+    tol: float = 1e-4
+    n_init: int = 20
+    random_state: Any = None
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster the samples; `X` is a list of views as for `CoTraining`, `y` is ignored.

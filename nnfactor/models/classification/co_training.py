@@ -6,6 +6,7 @@ Blum and Mitchell (1998), "Combining labeled and unlabeled data with co-training
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -23,6 +24,7 @@ from .base import margins
 from .ridge import Ridge, times
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     """Co-training: classifiers of different views teach each other (Blum and Mitchell 1998).
 
@@ -74,20 +76,11 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     True
     """
 
-    def __init__(
-        self,
-        *,
-        n_rounds: int = 30,
-        n_per_class: int = 1,
-        alpha: float = 0.001,
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.n_rounds = n_rounds
-        self.n_per_class = n_per_class
-        self.alpha = alpha
-        self.device = device
-        self.dtype = dtype
+    n_rounds: int = 30
+    n_per_class: int = 1
+    alpha: float = 0.001
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train all views.

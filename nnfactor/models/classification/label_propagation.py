@@ -6,6 +6,7 @@ global consistency (Zhou, Bousquet, Lal, Weston and Schoelkopf 2004; CONS).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from ...core import Graph
+from ...core.linalg import conjugate_gradients
 from ..shared.inputs import Inputs
 from ..shared.parameters import one_of
 from .base import Points, SemiSupervised, as_float64, distances, graph_of
@@ -76,6 +78,7 @@ class _Propagation(SemiSupervised):
         return self.scores_
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class HarmonicFunction(_Propagation):
     """Harmonic functions on a graph: F_u = (D_uu - W_uu)^-1 W_ul Y_l (Zhu et al. 2003; GFHF, HGF).
 
@@ -127,24 +130,13 @@ class HarmonicFunction(_Propagation):
     (['a', 'a', 'a', 'b', 'b'], ['b'])
     """
 
-    def __init__(
-        self,
-        *,
-        class_mass: bool = False,
-        graph: Any = "knn",
-        n_neighbors: int = 7,
-        sigma: Any = None,
-        out_of_sample: str = "all",
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.class_mass = class_mass
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.sigma = sigma
-        self.out_of_sample = out_of_sample
-        self.device = device
-        self.dtype = dtype
+    class_mass: bool = False
+    graph: Any = "knn"
+    n_neighbors: int = 7
+    sigma: Any = None
+    out_of_sample: str = "all"
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         one_of("class_mass", self.class_mass, (True, False))
@@ -152,7 +144,7 @@ class HarmonicFunction(_Propagation):
         reached = as_float64(_reached(self.graph_, codes), Y.device).unsqueeze(1)
         free = reached & as_float64(codes < 0, Y.device).unsqueeze(1)
         root = _inverse_root(self.graph_, Y)
-        F = Y + root * spread(self.graph_, 1.0, free, root * self.graph_.product(Y))
+        F = Y + root * solve_propagation(self.graph_, 1.0, free, root * self.graph_.product(Y))
         total = F.sum(1, keepdim=True)
         F = torch.where((total - 1).abs() < 1e-6, F / torch.where(total > 0, total, 1), 0)  # else beyond float64
         self._scale = np.ones(Y.shape[1])
@@ -172,6 +164,7 @@ class HarmonicFunction(_Propagation):
         return self._raw
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LocalGlobalConsistency(_Propagation):
     """Local and global consistency: F = (I - alpha D^-1/2 W D^-1/2)^-1 Y (Zhou et al. 2004; CONS).
 
@@ -199,33 +192,22 @@ class LocalGlobalConsistency(_Propagation):
     [0, 0, 0, 1, 1]
     """
 
-    def __init__(
-        self,
-        *,
-        alpha: float = 0.99,
-        graph: Any = "knn",
-        n_neighbors: int = 7,
-        sigma: Any = None,
-        out_of_sample: str = "all",
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.alpha = alpha
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.sigma = sigma
-        self.out_of_sample = out_of_sample
-        self.device = device
-        self.dtype = dtype
+    alpha: float = 0.99
+    graph: Any = "knn"
+    n_neighbors: int = 7
+    sigma: Any = None
+    out_of_sample: str = "all"
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(source)
         reached = as_float64(_reached(self.graph_, codes), Y.device).unsqueeze(1)
-        F = spread(self.graph_, float(self.alpha), reached, Y)
+        F = solve_propagation(self.graph_, float(self.alpha), reached, Y)
         return F, _shares(F)
 
 
-def spread(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> Tensor:
+def solve_propagation(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> Tensor:
     """Solve (I - alpha D^-1/2 W D^-1/2) F = rhs on the masked samples, 0 elsewhere; rhs and F >= 0, (n, C).
 
     Conjugate gradients, all columns at once, until residuals are 1e-13 of the right-hand sides. If they do not settle,
@@ -233,24 +215,14 @@ def spread(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> Tensor:
     precision (the matrix is an M-matrix: nothing cancels).
     """
     root = _inverse_root(links, rhs) * mask
-    step = lambda v: v - alpha * root * links.product(root * v)
+    product = lambda v: v - alpha * root * links.product(root * v)
     b = rhs * mask
-    F, r, p = torch.zeros_like(b), b, b
-    rr = r.square().sum(0)
-    goal, settled = 1e-26 * rr, False
-    for k in range(1 + min(4 * len(b), 2000)):
-        if k % 10 == 0 and bool((rr <= goal).all()):
-            settled = True
-            break
-        q = step(p)
-        F = F + (gain := rr / (p * q).sum(0).clamp(min=1e-300)) * p
-        r = r - gain * q
-        rr, before = r.square().sum(0), rr
-        p = r + rr / before.clamp(min=1e-300) * p
+    enough = 1e-26 * b.square().sum(0)
+    F, settled = conjugate_gradients(product, torch.zeros_like(b), b, 1 + min(4 * len(b), 2000), enough, every=10)
     largest = F.amax(1, keepdim=True)
     if settled and not bool((mask & (largest < 1e-9 * F.max())).any()):
         return F.clamp(min=0)
-    return _factorised(links, alpha, root, b).clamp(min=0)
+    return _solve_by_factors(links, alpha, root, b).clamp(min=0)
 
 
 def _shares(F: Tensor) -> Tensor:
@@ -308,7 +280,7 @@ def _reached(links: Graph, codes: np.ndarray) -> np.ndarray:
     return np.isin(parts, parts[codes >= 0])
 
 
-def _factorised(links: Graph, alpha: float, root: Tensor, b: Tensor) -> Tensor:
+def _solve_by_factors(links: Graph, alpha: float, root: Tensor, b: Tensor) -> Tensor:
     R = sp.dia_array((root.cpu().numpy().T, 0), shape=(len(b), len(b)))
     A = sp.csc_array(sp.eye_array(len(b)) - alpha * (R @ links.adjacency @ R))
     try:

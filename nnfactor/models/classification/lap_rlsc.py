@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -11,6 +12,7 @@ from .base import Points, graph_of
 from .srlsc import _KernelLeastSquares
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LapRLSC(_KernelLeastSquares):
     """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
 
@@ -41,26 +43,14 @@ class LapRLSC(_KernelLeastSquares):
     (['a', 'a', 'a', 'b', 'b'], ['b'])
     """
 
-    def __init__(
-        self,
-        *,
-        CA: float = 0.005,
-        CI: float = 0.01,
-        sigma: float = 0.5,
-        graph: Any = "knn",
-        n_neighbors: int = 7,
-        normalize: bool = True,
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.CA = CA
-        self.CI = CI
-        self.sigma = sigma
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.normalize = normalize
-        self.device = device
-        self.dtype = dtype
+    CA: float = 0.005
+    CI: float = 0.01
+    sigma: float = 0.5
+    graph: Any = "knn"
+    n_neighbors: int = 7
+    normalize: bool = True
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
         self.graph_ = graph_of(self.graph, points, self.n_neighbors)

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ...core.linalg import solve_spd
 from ..shared.inputs import Inputs
 
 
@@ -68,10 +69,8 @@ def times(X: Any, W: Tensor) -> Tensor:
 
 
 def _solve(G: Tensor, ridge: float, B: Tensor) -> Tensor:
-    """`(G + ridge)^-1 B` for positive semidefinite `G`; where rounding beats the ridge, the minimum-norm answer."""
-    G = G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device)
-    L, info = torch.linalg.cholesky_ex(G)
-    return torch.linalg.pinv(G, hermitian=True) @ B if bool(info) else torch.cholesky_solve(B, L)
+    """`(G + ridge)^-1 B` for positive semidefinite `G`; near the one of minimum norm where rounding beats it."""
+    return solve_spd(G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device), B)
 
 
 def _gram(X: Any) -> Tensor:

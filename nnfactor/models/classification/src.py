@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,10 +13,12 @@ from torch import Tensor
 from ...sparse_coding.basis_pursuit import l1_code
 from ...sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
 from ..shared.inputs import Inputs
-from .base import Points, SemiSupervised, margins, nearest_distribution
+from ..shared.labels import nearest_distribution
+from .base import Points, SemiSupervised, margins
 from .srlsc import _settled
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SRC(SemiSupervised):
     """Sparse-representation classification: the class that explains most of a sample's code (Wright et al. 2009).
 
@@ -54,11 +57,10 @@ class SRC(SemiSupervised):
     [5, 7, 5]
     """
 
-    def __init__(self, *, tol: float = 1e-4, max_rounds: int = 6, device: Any = "auto", dtype: Any = "auto") -> None:
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.device = device
-        self.dtype = dtype
+    tol: float = 1e-4
+    max_rounds: int = 6
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def decision_function(self, X: Any) -> Any:
         """As `scores_`: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""

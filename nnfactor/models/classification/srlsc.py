@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,9 @@ from torch import Tensor
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
 from ..shared.inputs import Inputs
+from ..shared.labels import nearest_distribution
 from ..shared.parameters import one_of
-from .base import Points, SemiSupervised, as_float64, distances, margins, nearest_distribution
+from .base import Points, SemiSupervised, as_float64, distances, margins
 
 
 class _KernelLeastSquares(SemiSupervised):
@@ -73,6 +75,7 @@ class _KernelLeastSquares(SemiSupervised):
         return distances(Z, self._points).to(device).div_(width).div_(width).neg_().exp_()
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SRLSC(_KernelLeastSquares):
     """Sparse regularised least squares classification: the decision function keeps the l1 codes (paper 003, Eq. 17).
 
@@ -139,28 +142,15 @@ class SRLSC(_KernelLeastSquares):
     [0, 0, 0, 1, 1, 1]
     """
 
-    def __init__(
-        self,
-        *,
-        CA: float = 0.005,
-        CI: float = 0.01,
-        sigma: float = 0.5,
-        normalize: bool = True,
-        codes: Any = "l1",
-        tol: float = 1e-4,
-        max_rounds: int = 6,
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.CA = CA
-        self.CI = CI
-        self.sigma = sigma
-        self.normalize = normalize
-        self.codes = codes
-        self.tol = tol
-        self.max_rounds = max_rounds
-        self.device = device
-        self.dtype = dtype
+    CA: float = 0.005
+    CI: float = 0.01
+    sigma: float = 0.5
+    normalize: bool = True
+    codes: Any = "l1"
+    tol: float = 1e-4
+    max_rounds: int = 6
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
         A, gaps = self._coded(source, K)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...core import Dense, Fit, Run
 from ...core.factors import gram
+from ...core.linalg import invert_spectrum
 from ...kernels import check_kernel, fix_kernel, root
 from ..shared.base import Factorization
 from ..shared.fitting import Model
@@ -222,20 +223,12 @@ def _feature_maps(
     S = K^(1/2) = E diag(sqrt(values)) E'. A'KA is a Gram of S A: formed as A' (K A) it would cancel.
     """
     cut = len(S) * eps
-    A = _inverse(torch.where(values > 0, values.sqrt(), 0), E, 0) @ B if torch.equal(R, S) else _pinv(R, cut**0.5) @ B
-    SA = S @ A
-    moments, axes = torch.linalg.eigh(gram(SA))
-    exact = A @ _inverse(moments, axes, cut)
-    paper = _inverse(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).mT
+    if torch.equal(R, S):
+        A = invert_spectrum(values.sqrt(), E, 0) @ B
+    else:  # clamping may have made R indefinite
+        roots, axes = torch.linalg.eigh(R)
+        A = invert_spectrum(roots, axes, cut**0.5) @ B
+    moments, axes = torch.linalg.eigh(gram(S @ A))
+    exact = A @ invert_spectrum(moments, axes, cut)
+    paper = invert_spectrum(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).mT
     return A, {"exact": exact, "paper": paper}
-
-
-def _pinv(R: Tensor, cut: float) -> Tensor:
-    values, E = torch.linalg.eigh(R)
-    return _inverse(values, E, cut)
-
-
-def _inverse(values: Tensor, E: Tensor, cut: float) -> Tensor:
-    """The pseudo-inverse `E diag(1 / values) E'`, without the values that are at most `cut` of the largest."""
-    keep = values.abs() > cut * values.abs().amax()
-    return (E * torch.where(keep, 1 / torch.where(keep, values, 1), 0)) @ E.mT

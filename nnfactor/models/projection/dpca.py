@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from .base import DenseRows, Projection, Space, SparseRows, _double, steady_sign
 Pairs = np.ndarray  # (p, 2) integers, i < j, each pair once
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DPCA(Projection):
     """Principal component analysis that also uses labels and pairwise constraints (paper 004, Eqs. 8 to 11).
 
@@ -77,14 +79,11 @@ class DPCA(Projection):
     array([1, 0, 0, 0, 0])
     """
 
-    def __init__(
-        self, n_components: int = 2, *, eta: float = 1.0, lam: float = 1.0, device: Any = "auto", dtype: Any = "auto"
-    ) -> None:
-        self.n_components = n_components
-        self.eta = eta
-        self.lam = lam
-        self.device = device
-        self.dtype = dtype
+    n_components: int = field(default=2, kw_only=False)
+    eta: float = 1.0
+    lam: float = 1.0
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def fit(self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None) -> Self:
         """Learn the directions.

@@ -7,8 +7,9 @@ reduction"; paper 000 adds a neighbour graph over all samples (sMFA).
 from __future__ import annotations
 
 import numbers
+from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
@@ -32,7 +33,102 @@ SPARSE_RANK = 1e-6  # singular values of tall sparse data come from a Gram matri
 INFINITE = 1e-10  # a ratio above one over this, in units of the two traces, has a denominator of rounding only
 
 
-class MFA(Projection):
+class _MarginalFisher(Projection):
+    """Directions of the largest ratios of two graph energies; a subclass says which samples and which denominator."""
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the directions.
+
+        Parameters
+        ----------
+        X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
+            Any sign; never changed.
+        y : array (n_samples,)
+            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
+
+        Raises
+        ------
+        ValueError
+            Bad data or parameters; no labels, or all -1, with graphs that are built from labels; adjacencies of another
+            size, or not symmetric and nonnegative.
+        """
+        self._check_parameters()
+        with forget_and_restore_on_error(self):
+            source = read(self, X, reset=True, signed=True)
+            X = source.points()
+            own, between, keep, n_classes = self._graphs(X, y)
+            with torch.no_grad():
+                space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))
+                A, B = space.energy(between, keep), self._denominator(space, X, own, keep)
+                V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
+                W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
+            self._publish(source, W, space.mean)
+            self.eigenvalues_ = source.to_caller(ratios.to(source.data.device))
+            self.graph_, self.n_pca_ = (own, between), len(space.lengths)
+        return self
+
+    @abstractmethod
+    def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
+        """The matrix below the ratio, over the principal coordinates of the samples `keep`."""
+
+    @abstractmethod
+    def _kept(self, codes: np.ndarray, graphs: Sequence[Graph]) -> np.ndarray:
+        """The samples that take part."""
+
+    def _graphs(self, X: Any, y: Any) -> tuple[Graph, Graph, np.ndarray, int]:
+        """The two graphs over all samples, the samples that count, and the number of classes."""
+        n = X.shape[0]
+        built = isinstance(self.graph, str)
+        if y is None and built:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: graph='marginal_fisher' is "
+                "built from labels (-1: unlabelled); without labels pass graph=(intrinsic, penalty)"
+            )
+        codes, self.classes_ = (np.zeros(n, dtype=int), np.array([])) if y is None else encode_labels(y, n)
+        if built and not (codes >= 0).any():
+            raise ValueError(f"y has no labelled sample among {n}; {type(self).__name__} needs at least one")
+        if built:
+            own, between = marginal_fisher_graphs(X, codes, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
+        else:
+            own, between = (graph_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
+        keep = self._kept(codes, (own, between))
+        if not len(keep):
+            raise ValueError(f"no sample of {n} has a label or a link; {type(self).__name__} needs at least one")
+        return own, between, keep, max(1, len(self.classes_))
+
+    def _pca_dimensions(self, n: int, n_classes: int) -> int:
+        if self.pca is None:
+            return n
+        return max(1, n - n_classes) if isinstance(self.pca, str) else int(self.pca)
+
+    def _scaled(self, space: _Principal, V: Tensor, B: Tensor, ratios: Tensor, unit: float) -> Tensor:
+        """Directions over the features."""
+        W = space.lift(V / space.lengths[:, None])
+        lengths = W.norm(dim=0)
+        if self.scaling == "b-orthonormal":
+            energy = (V * (B @ V)).sum(0).clamp(min=0).sqrt()
+            lengths = torch.where(ratios.isinf() | (energy == 0), lengths, energy * unit)
+        W = W / lengths
+        return torch.linalg.qr(W)[0] if self.scaling == "orthonormal" else W
+
+    def _check_parameters(self) -> None:
+        whole("n_components", self.n_components)
+        one_of("scaling", self.scaling, ("unit", "orthonormal", "b-orthonormal"))
+        if self.pca is not None and not (isinstance(self.pca, str) and self.pca == "auto"):
+            whole("pca", self.pca, also="'auto', None or ")
+        if isinstance(self.graph, str):
+            one_of("graph", self.graph, ("marginal_fisher",), "a pair (intrinsic, penalty) of adjacencies")
+        elif not isinstance(self.graph, Sequence) or len(self.graph) != 2:
+            raise ValueError(f"graph={self.graph!r} is not known; use 'marginal_fisher' or a pair (intrinsic, penalty)")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = isinstance(self.graph, str)
+        return tags
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class MFA(_MarginalFisher):
     """Marginal Fisher analysis: directions that part the classes where they meet and keep each class together.
 
     Maximises w'X'L^p X w / w'X'L X w (Yan et al. 2007; papers 000 and 002) after PCA, with L the Laplacian of the
@@ -94,57 +190,14 @@ class MFA(Projection):
     array([0, 0, 1])
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        n_neighbors: int | None = None,
-        n_pairs: int = 20,
-        pca: Any = "auto",
-        scaling: str = "unit",
-        graph: Any = "marginal_fisher",
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        self.n_components = n_components
-        self.n_neighbors = n_neighbors
-        self.n_pairs = n_pairs
-        self.pca = pca
-        self.scaling = scaling
-        self.graph = graph
-        self.device = device
-        self.dtype = dtype
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the directions.
-
-        Parameters
-        ----------
-        X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
-            Any sign; never changed.
-        y : array (n_samples,)
-            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
-
-        Raises
-        ------
-        ValueError
-            Bad data or parameters; no labels, or all -1, with graphs that are built from labels; adjacencies of another
-            size, or not symmetric and nonnegative.
-        """
-        self._check_parameters()
-        with forget_and_restore_on_error(self):
-            source = read(self, X, reset=True, signed=True)
-            X = source.points()
-            own, between, keep, n_classes = self._graphs(X, y)
-            with torch.no_grad():
-                space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))
-                A, B = space.energy(between, keep), self._denominator(space, X, own, keep)
-                V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
-                W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
-            self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.to_caller(ratios.to(source.data.device))
-            self.graph_, self.n_pca_ = (own, between), len(space.lengths)
-        return self
+    n_components: int = field(kw_only=False)
+    n_neighbors: int | None = None
+    n_pairs: int = 20
+    pca: Any = "auto"
+    scaling: str = "unit"
+    graph: Any = "marginal_fisher"
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
         return space.energy(own, keep)
@@ -153,59 +206,9 @@ class MFA(Projection):
         """Samples with a label or a link."""
         return np.flatnonzero((codes >= 0) | np.logical_or.reduce([_linked(links) for links in graphs]))
 
-    def _graphs(self, X: Any, y: Any) -> tuple[Graph, Graph, np.ndarray, int]:
-        """The two graphs over all samples, the samples that count, and the number of classes."""
-        n = X.shape[0]
-        built = isinstance(self.graph, str)
-        if y is None and built:
-            raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: graph='marginal_fisher' is "
-                "built from labels (-1: unlabelled); without labels pass graph=(intrinsic, penalty)"
-            )
-        codes, self.classes_ = (np.zeros(n, dtype=int), np.array([])) if y is None else encode_labels(y, n)
-        if built and not (codes >= 0).any():
-            raise ValueError(f"y has no labelled sample among {n}; {type(self).__name__} needs at least one")
-        if built:
-            own, between = marginal_fisher_graphs(X, codes, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
-        else:
-            own, between = (graph_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
-        keep = self._kept(codes, (own, between))
-        if not len(keep):
-            raise ValueError(f"no sample of {n} has a label or a link; {type(self).__name__} needs at least one")
-        return own, between, keep, max(1, len(self.classes_))
 
-    def _pca_dimensions(self, n: int, n_classes: int) -> int:
-        if self.pca is None:
-            return n
-        return max(1, n - n_classes) if isinstance(self.pca, str) else int(self.pca)
-
-    def _scaled(self, space: _Principal, V: Tensor, B: Tensor, ratios: Tensor, unit: float) -> Tensor:
-        """Directions over the features."""
-        W = space.lift(V / space.lengths[:, None])
-        lengths = W.norm(dim=0)
-        if self.scaling == "b-orthonormal":
-            energy = (V * (B @ V)).sum(0).clamp(min=0).sqrt()
-            lengths = torch.where(ratios.isinf() | (energy == 0), lengths, energy * unit)
-        W = W / lengths
-        return torch.linalg.qr(W)[0] if self.scaling == "orthonormal" else W
-
-    def _check_parameters(self) -> None:
-        whole("n_components", self.n_components)
-        one_of("scaling", self.scaling, ("unit", "orthonormal", "b-orthonormal"))
-        if self.pca is not None and not (isinstance(self.pca, str) and self.pca == "auto"):
-            whole("pca", self.pca, also="'auto', None or ")
-        if isinstance(self.graph, str):
-            one_of("graph", self.graph, ("marginal_fisher",), "a pair (intrinsic, penalty) of adjacencies")
-        elif not isinstance(self.graph, Sequence) or len(self.graph) != 2:
-            raise ValueError(f"graph={self.graph!r} is not known; use 'marginal_fisher' or a pair (intrinsic, penalty)")
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.target_tags.required = isinstance(self.graph, str)
-        return tags
-
-
-class SMFA(MFA):
+@dataclass(kw_only=True, eq=False, repr=False)
+class SMFA(_MarginalFisher):
     """Semi-supervised marginal Fisher analysis: unlabelled samples join through a neighbour graph (paper 000).
 
     Maximises w'X'L^p X w / w'X'(L + beta L^s) X w over all samples after PCA, with L^s the Laplacian of the nearest
@@ -248,32 +251,16 @@ feature_names_in_, fit_info_
     array([0, 0, 1])
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        beta: float = 1.0,
-        neighbors: Any = 5,
-        n_neighbors: int | None = None,
-        n_pairs: int = 20,
-        pca: Any = "auto",
-        scaling: str = "unit",
-        graph: Any = "marginal_fisher",
-        device: Any = "auto",
-        dtype: Any = "auto",
-    ) -> None:
-        super().__init__(
-            n_components,
-            n_neighbors=n_neighbors,
-            n_pairs=n_pairs,
-            pca=pca,
-            scaling=scaling,
-            graph=graph,
-            device=device,
-            dtype=dtype,
-        )
-        self.beta = beta
-        self.neighbors = neighbors
+    n_components: int = field(kw_only=False)
+    beta: float = 1.0
+    neighbors: Any = 5
+    n_neighbors: int | None = None
+    n_pairs: int = 20
+    pca: Any = "auto"
+    scaling: str = "unit"
+    graph: Any = "marginal_fisher"
+    device: Any = "auto"
+    dtype: Any = "auto"
 
     def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
         if isinstance(self.neighbors, numbers.Integral):

@@ -6,8 +6,11 @@ import warnings
 from typing import Any
 
 import numpy as np
+import torch
 from sklearn.exceptions import DataConversionWarning
 from torch import Tensor
+
+from ...core.linalg import project_simplex
 
 MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
 
@@ -74,6 +77,11 @@ def labels_of(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
     else:
         labels = np.append(classes.astype(object), [None])
     return labels[codes]
+
+
+def nearest_distribution(scores: Tensor) -> Tensor:
+    """The point of the simplex nearest to every row (n, C): sums to 1, in the order of the scores; 0 for a zero row."""
+    return torch.where((scores == 0).all(1, keepdim=True), 0, project_simplex(scores))
 
 
 def decide(scores: np.ndarray) -> np.ndarray:

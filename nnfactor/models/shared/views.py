@@ -12,11 +12,10 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ...core import Block, Quad
 from ...core.data.as_data import Data
 from ...core.factors import as_factor
-from ...core.rules.closed_form import simplex
 from .inputs import Inputs, given_array, read
+from .labels import nearest_distribution
 
 
 class View(BaseEstimator):
@@ -135,8 +134,7 @@ def class_scores(V: Tensor, W: Tensor) -> Tensor:
 
 def distributions(scores: Tensor, codes: np.ndarray) -> Tensor:
     """The distribution nearest to every row of scores; one-hot where a code is given, zero where all scores are."""
-    nearest = simplex(scores, Block(quads=(Quad(torch.ones_like(scores[:1])),), linear_minus=scores))
-    nearest = torch.where((scores != 0).any(1, keepdim=True), nearest, 0)
+    nearest = nearest_distribution(scores)
     given = torch.from_numpy(np.flatnonzero(codes >= 0)).to(scores.device)
     nearest[given] = torch.eye(scores.shape[1]).to(scores)[codes[codes >= 0]]
     return nearest

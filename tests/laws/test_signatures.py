@@ -1,0 +1,50 @@
+"""Constructors: what `help` and an editor show of them, in names, order, defaults and kinds."""
+
+import inspect
+
+import pytest
+from sklearn.base import clone
+
+import nnfactor
+
+GRAPH = "graph='knn', n_neighbors=7, sigma=None, out_of_sample='all'"
+FISHER = "n_neighbors=None, n_pairs=20, pca='auto', scaling='unit', graph='marginal_fisher'"
+WHERE = "device='auto', dtype='auto'"
+
+SIGNATURES = {
+    "CoTraining": f"(*, n_rounds=30, n_per_class=1, alpha=0.001, {WHERE})",
+    "DPCA": f"(n_components=2, *, eta=1.0, lam=1.0, {WHERE})",
+    "HarmonicFunction": f"(*, class_mass=False, {GRAPH}, {WHERE})",
+    "LapRLSC": f"(*, CA=0.005, CI=0.01, sigma=0.5, graph='knn', n_neighbors=7, normalize=True, {WHERE})",
+    "LocalGlobalConsistency": f"(*, alpha=0.99, {GRAPH}, {WHERE})",
+    "MFA": f"(n_components, *, {FISHER}, {WHERE})",
+    "PairwiseCoRegularizedSpectral": (
+        "(n_clusters, *, lam=0.05, kernel='rbf', sigma='median', degree=2, max_iter=100, tol=0.0001, n_init=20, "
+        f"random_state=None, {WHERE})"
+    ),
+    "SMFA": f"(n_components, *, beta=1.0, neighbors=5, {FISHER}, {WHERE})",
+    "SRC": f"(*, tol=0.0001, max_rounds=6, {WHERE})",
+    "SRLSC": f"(*, CA=0.005, CI=0.01, sigma=0.5, normalize=True, codes='l1', tol=0.0001, max_rounds=6, {WHERE})",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_signatures_are_complete(name):
+    signature = inspect.signature(getattr(nnfactor, name))
+    assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values())
+    plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    shown = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+    assert str(shown) == SIGNATURES[name]
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_parameters_are_stored_as_given_and_nothing_else(name):
+    cls = getattr(nnfactor, name)
+    parameters = inspect.signature(cls).parameters
+    required = {key: 2 for key, p in parameters.items() if p.default is inspect.Parameter.empty}
+    default, model = cls(**required), cls(**{key: f"value of {key}" for key in parameters})
+    assert repr(default) == f"{name}({', '.join(f'{key}=2' for key in required)})"
+    assert list(vars(model)) == list(parameters) and vars(model) == model.get_params()
+    assert vars(clone(model)) == vars(model)
+    assert default.set_params(**model.get_params()) is default and vars(default) == vars(model)
+    assert default != model and hash(default) != hash(model)  # by identity, not by parameters
