@@ -158,7 +158,10 @@ class TestBatchesEqualSeparateFits:
         tols = [max(1e-9, 1e4 * np.finfo(float).eps * a) for a in alphas]  # a penalty amplifies rounding by its weight
         check(several(), several(), X, Y, tol=tols)
         assert seen[:3] == [2, 1, 2]  # 4 steps, more, and the most that are taken
-        steps = [fitted._inner_effort(fitted._graph_terms(("V", "U1"), vars(fitted))) for fitted in batch_fit(several(), X, Y)]
+        steps = [
+            fitted._inner_effort(fitted._graph_terms(("V", "U1"), vars(fitted)))
+            for fitted in batch_fit(several(), X, Y)
+        ]
         assert steps == sorted(steps) and steps[0] == 4 < steps[2] < steps[3] == 24
 
     def test_what_cannot_share_a_batch_does_not(self, monkeypatch):
