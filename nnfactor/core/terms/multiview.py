@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..block import Block, Design, Quad, RowSubset, RowSubsetLinear, split, split_signs, weighted
-from ..data.as_data import Samples
 from ..factors import gram
 from .base import Factors, Term, WeightLike, per_column
 from .fit import Fit
@@ -91,7 +90,7 @@ class Views(Term):
         for fit, w in zip(self.fits, weights, strict=True):
             if _slim(fit) and not isinstance(fit, SemiFit):
                 U = factors[fit.modes[1]]
-                linear_minus = cast(Samples, fit.data).times(w * U, linear_minus)
+                linear_minus = fit.data.times(w * U, linear_minus)
                 blocks.append(Block(quads=(Quad(gram(U)),)))
             else:
                 blocks.append(fit.block(factors, name))

@@ -168,7 +168,7 @@ class KernelNMF(_InFeatureSpace):
         self.kernel_ = replace(kernel, X=None) if self._pairwise else kernel
         self._roots = (S, R, values, E, eps)
         data = Dense(R.to(source.data.dtype))
-        return Inputs(data, source.X, kernel.root_unit, source.as_torch, source.shape)
+        return replace(source, data=data, scale=kernel.root_unit)
 
     def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         n = source.data.shape[0]

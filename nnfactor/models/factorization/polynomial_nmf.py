@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core import Run, multiplicative
-from ...core.data.as_data import Data
+from ...core.data.base import Data
 from ...core.factors import gram
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from functools import partial, reduce
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...core import Block, Rule, compose, multiplicative
-from ...core.data.as_data import Data, Samples
+from ...core.data.base import Data
 from ...core.rules.closed_form import unconstrained
 from ...core.solve.view_init import start
 from ...core.terms.multiview import SemiFit
@@ -143,7 +143,7 @@ class SemiNMF(Factorization):
         return Model([SemiFit(source.data, names)], rules, names)
 
     def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
-        return start([cast(Samples, data)], [1.0], int(self.n_components), seed, svd)
+        return start([data], [1.0], int(self.n_components), seed, svd)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

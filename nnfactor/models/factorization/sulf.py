@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import L2, L21, Fit, Run, Term, block_of, multiplicative, run
-from ...core.data.as_data import Samples
 from ...core.factors import as_factor, gram
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve import init
@@ -306,7 +305,7 @@ class SULF(ClassifierMixin, Factorization):
         """One start per restart: V, U1, ..., pi and, where there is one, W."""
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
         self._seeds, k = [int(s) for s in seeds], int(self.n_components)
-        data, scales = [cast(Samples, s.data) for s in sources], view_scales(sources, bool(self.scale_views))[0]
+        data, scales = [s.data for s in sources], view_scales(sources, bool(self.scale_views))[0]
         draw = lambda seed, svd: start(data, scales, k, seed, svd)
         pi = view_weights(self.view_weights, data[0], len(data))
         if isinstance(self.init, str):

@@ -6,7 +6,7 @@ import numbers
 import warnings
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Self, cast
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Fit, Rule, Run, Term, run
-from ...core.data.as_data import Data, Samples
+from ...core.data.base import Data
 from ...core.factors import as_factor, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
@@ -181,7 +181,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return nnls(G, B)
         if len(bases) == 1:  # not from the Gram, which would square the condition number
             inverse = torch.linalg.pinv(bases[0].double())
-            return cast(Samples, data).times(as_factor(inverse.mT.to(data.dtype))).double()
+            return data.times(as_factor(inverse.mT.to(data.dtype))).double()
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:
@@ -214,7 +214,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
         """A start from singular vectors, or a random one."""
         k = int(self.n_components)
-        return init.nndsvda(cast(Samples, data), k, seed) if svd else init.random(data, k, seed)
+        return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
 
     def _publish(self, source: Inputs, model: Model, result: Run) -> None:
         """Set everything that ends in an underscore, at once, when nothing can fail any more.

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...core import Rule, Run, Term, Weight, step
 from ...core.solve import init
-from ...core.solve.memory_budget import bytes_per_problem, fitting, work
+from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
 from .inputs import Inputs
 
@@ -116,7 +116,7 @@ def batches(family: Sequence[Factorization], source: Inputs, at: Callable[[Any],
     gain, times the entries of the data, are below `PADDING`: measured, what a batch costs whatever is in it.
     """
     found: list[list[Factorization]] = []
-    allowed = PADDING.get(source.data.device.type, 0) / max(1, work(source.data))
+    allowed = PADDING.get(source.data.device.type, 0) / max(1, source.data.entries_read)
     for alike in grouped(family, lambda e: _called(at, e, partial(e._batch_key, source))):
         largest = 0
         for k, same in groupby(sorted(alike, key=lambda e: -e.n_components), key=lambda e: int(e.n_components)):
@@ -145,7 +145,7 @@ class _Batch:
         parts: dict[int, list[Run]] = {}
         problems = [(e, r) for e in self.members for r in range(int(e.n_init))]
         each = bytes_per_problem(self.source.data, self.rank)
-        size = fitting(len(problems), each, self.source.data.device, self.max_bytes)
+        size = problems_per_batch(len(problems), each, self.source.data.device, self.max_bytes)
         for a in range(0, len(problems), size):
             some = problems[a : a + size]
             with _explained(len(some), each):

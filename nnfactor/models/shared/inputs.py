@@ -14,10 +14,18 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ...core.data.as_data import Data, as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
-from ...core.data.csr import coordinates, from_torch_sparse
-from ...core.data.dense import Dense
-from ...core.data.sparse_tensor import SparseTensor
+from ...core.data.as_data import as_data
+from ...core.data.base import Data
+from ...core.data.sparse_input import (
+    FORMATS,
+    as_scipy,
+    coordinates,
+    is_sparse,
+    is_sparse_tensor,
+    refuse_other_formats,
+    refuse_other_than_real,
+)
+from ...core.data.units import power_of_two
 from ...core.factors import as_factor
 
 
@@ -71,8 +79,10 @@ class Inputs:
     ----------
     data : Data
         On the working device, divided by `scale`.
-    X : Tensor, sparse matrix or SparseTensor
-        The data as they were read, not scaled.
+    unscaled : Data
+        The same before the division.
+    X : Tensor, sparse matrix or sparse tensor
+        What they were read from; of dense data the tensor on the working device.
     scale : float
         A power of two; 1 unless the data are so large or small that squares would leave the floating-point range.
     as_torch : bool
@@ -82,22 +92,21 @@ class Inputs:
     """
 
     data: Data
+    unscaled: Data
     X: Any
     scale: float
     as_torch: bool
     shape: tuple[int, ...]
 
     @property
-    def samples(self) -> Any:
-        """What graphs are built from: a dense array, or a sparse matrix with one row per sample."""
-        return self.X.samples() if isinstance(self.X, SparseTensor) else self.X
+    def samples(self) -> Tensor | sp.csr_array:
+        """What graphs are built from: a dense tensor, or CSR on the host with one row per sample."""
+        return self.unscaled.samples()
 
     def points(self) -> Tensor | sp.csr_array:
         """The samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
-        if isinstance(self.data, Dense):
-            return self.data.X
-        X = from_torch_sparse(self.X) if isinstance(self.X, Tensor) else self.X
-        return sp.csr_array(X, dtype=np.float64) / self.scale
+        X = self.data.samples()
+        return sp.csr_array(X, dtype=np.float64, copy=True) if sp.issparse(X) else X
 
     def samples64(self) -> Tensor | sp.csr_array:
         """`points` in float64 in either case."""
@@ -131,12 +140,9 @@ def read(
     given = tuple(X.shape)
     X = _folded(X, sample_shape)
     data = as_data(X, device, dtype, signed=signed)
-    if isinstance(data, SparseTensor):
-        X = data
-    elif not is_sparse(X):
-        X = cast(Dense, data).X
+    X = X if is_sparse(X) else data.samples()
     scale = _scale(data)
-    return Inputs(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
+    return Inputs(data if scale == 1 else data.scaled(1 / scale), data, X, scale, as_torch, given)
 
 
 def run_environment(data: Data) -> dict[str, str]:
@@ -185,38 +191,29 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
     """The array, with the estimator's feature count and names set (reset) or compared."""
-    if isinstance(X, Tensor):
-        n_features = prod(X.shape[1:]) if X.dim() > 1 else 0
-        if X.dim() == 2 or (tensors and X.dim() > 2):
-            _count_features(estimator, n_features, reset)
-            return X
-        raise ValueError(_wrong_order(X.shape, tensors))
-    X = matrix_of(X)
-    if is_sparse_tensor(X):
-        if not tensors:
+    if not isinstance(X, Tensor):
+        X = as_scipy(X)
+        if sp.issparse(X) and len(X.shape) == 2:
+            refuse_other_formats(X, "X")
+        elif not is_sparse(X) and not hasattr(X, "columns"):
+            X = np.asarray(X)
+    array = isinstance(X, np.ndarray)
+    if isinstance(X, Tensor) or is_sparse_tensor(X) or (array and X.ndim > 2):
+        if len(X.shape) < 2 or (len(X.shape) > 2 and not tensors):
             raise ValueError(_wrong_order(X.shape, tensors))
-        _count_features(estimator, prod(X.shape[1:]), reset)
-        return X
-    if sp.issparse(X):
-        if X.format not in ("csr", "csc", "coo"):
-            raise TypeError(f"X: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
-    elif not hasattr(X, "columns"):
-        X = np.asarray(X)
-        if X.ndim > 2:
-            if not tensors:
-                raise ValueError(_wrong_order(X.shape, tensors))
+        if array:
+            refuse_other_than_real(X.dtype, "X")
             if 0 in X.shape:
                 raise ValueError(f"X has shape {X.shape}; it must have no empty dimension")
-            as_tensor(X[:0])  # real numbers only
-            _count_features(estimator, prod(X.shape[1:]), reset)
-            return X
-        if X.dtype.kind == "c":
-            raise ValueError("Complex data not supported: X holds complex numbers")
+        _count_features(estimator, prod(X.shape[1:]), reset)
+        return X
+    if array and X.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X holds complex numbers")
     return validate_data(
         estimator,
         X,
         reset=reset,
-        accept_sparse=["csr", "csc", "coo"],
+        accept_sparse=list(FORMATS),
         dtype=[np.float64, np.float32],
         ensure_all_finite=False,
         ensure_min_samples=1,
@@ -264,12 +261,8 @@ def _folded_entries(X: Any, shape: tuple[int, ...]) -> Tensor:
 
 def _scale(data: Data) -> float:
     """1, or the power of two that brings data whose squares would leave the range of their dtype to about 1."""
-    peak = data.largest()
-    reach = 30 if data.dtype == torch.float32 else 300
-    if peak == 0 or 2.0**-reach <= peak <= 2.0**reach:
-        return 1.0
-    smallest = -4 * reach if data.dtype == torch.float32 else -1000  # its inverse must be finite too
-    return float(2.0 ** max(np.floor(np.log2(peak)), smallest))
+    single = data.dtype == torch.float32
+    return power_of_two(data.largest(), reach=30, lowest=-120) if single else power_of_two(data.largest(), reach=300)
 
 
 def _on_cpu(value: Any) -> Any:

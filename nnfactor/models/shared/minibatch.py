@@ -13,9 +13,8 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ...core import Run
-from ...core.data.as_data import Data, Samples
+from ...core.data.base import Data
 from ...core.data.dense import Dense
-from ...core.data.sparse_tensor import SparseTensor
 from ...core.factors import as_factor, gram, khatri_rao
 from ...core.solve.minibatch import (
     MiniBatchSweep,
@@ -154,10 +153,10 @@ class Online(Factorization):
             keep = (seen / (seen + source.data.shape[0])) ** self.forgetting
             rounds = FIRST_ROUNDS if seen < 10 * self.n_components else ROUNDS
             sums = {key: keep * sums[key] for key in sums}
-            factors = self._step(model, _as_rows(source.data), bases, sums, rounds)
+            factors = self._step(model, source.data.by_samples(), bases, sums, rounds)
             self._publish_step(source, factors, model.names, seen)
 
-    def _step(self, model: Model, data: Samples, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
+    def _step(self, model: Model, data: Data, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
         """Coefficients of new samples, their share of the sums, then the bases."""
         first, *others = model.terms
         fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Laplacian]", others), model.names[1:]
@@ -266,8 +265,6 @@ class Online(Factorization):
 
     def _check_model(self, data: Data) -> None:
         complaint = _unsupported(self.get_params(deep=False), data.order)
-        if isinstance(data, SparseTensor):
-            complaint = "sparse tensors have no mini-batches; use fit with batch_size=None, or hand in dense batches"
         if complaint:
             raise ValueError(complaint)
 
@@ -277,9 +274,3 @@ class Online(Factorization):
                 f"partial_fit runs one start, got n_init={self.n_init}; use n_init=1 and an estimator per start, or "
                 "fit with batch_size, which takes restarts"
             )
-
-
-def _as_rows(data: Data) -> Samples:
-    """The data as a matrix with one row per sample underneath."""
-    rows = cast(Samples, data)
-    return rows if data.order == 2 else Dense(cast(Dense, data).X, cut=1)
