@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .core.data.as_data import as_tensor
-from .core.data.sparse_input import is_sparse, read_csr
+from .core.data.sparse_input import as_scipy, is_sparse, read_csr
 from .core.data.units import power_of_two
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
@@ -253,7 +253,7 @@ def check_kernel(kernel: Any, sigma: Any, degree: Any) -> None:
 def _points(X: Any) -> Any:
     """Samples as a float64 tensor or canonical scipy CSR; two-dimensional and finite."""
     if is_sparse(X):
-        X = read_csr(X if isinstance(X, Tensor) else X.tocsr(), dtype=np.float64)  # any format of scipy
+        X = read_csr(as_scipy(X).tocsr(), dtype=np.float64)  # any format of scipy
         values = torch.from_numpy(X.data)
     else:
         X = values = as_tensor(X).double()

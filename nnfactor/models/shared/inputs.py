@@ -81,7 +81,7 @@ class Inputs:
         On the working device, divided by `scale`.
     unscaled : Data
         The same before the division.
-    X : Tensor, sparse matrix or sparse tensor
+    X : Tensor, sparse matrix, sparse tensor or Data
         What they were read from; of dense data the tensor on the working device.
     scale : float
         A power of two; 1 unless the data are so large or small that squares would leave the floating-point range.
@@ -131,7 +131,8 @@ def read(
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows. In `transform` (reset=False) a
-    fitted `sample_shape_` folds them. `signed` lets negative entries in.
+    fitted `sample_shape_` folds them. `signed` lets negative entries in. `Data` of any storage kind keep their dtype
+    and stay where they are.
     """
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
@@ -140,7 +141,11 @@ def read(
     given = tuple(X.shape)
     X = _folded(X, sample_shape)
     data = as_data(X, device, dtype, signed=signed)
-    X = X if is_sparse(X) else data.samples()
+    if isinstance(X, Data) and not signed and X.smallest() < 0:
+        raise ValueError(
+            "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
+        )
+    X = X if is_sparse(X) or isinstance(X, Data) else data.samples()
     scale = _scale(data)
     return Inputs(data if scale == 1 else data.scaled(1 / scale), data, X, scale, as_torch, given)
 
@@ -164,7 +169,7 @@ def choose_device(device: Any, X: Any) -> torch.device:
     ValueError
         The device does not exist, or is not the tensor's (data are not moved between accelerators silently).
     """
-    there = X.device if isinstance(X, Tensor) else None
+    there = X.device if isinstance(X, Tensor | Data) else None
     if isinstance(device, str) and device == "auto":
         return there or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -191,14 +196,14 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
     """The array, with the estimator's feature count and names set (reset) or compared."""
-    if not isinstance(X, Tensor):
+    if not isinstance(X, Tensor | Data):
         X = as_scipy(X)
         if sp.issparse(X) and len(X.shape) == 2:
             refuse_other_formats(X, "X")
         elif not is_sparse(X) and not hasattr(X, "columns"):
             X = np.asarray(X)
     array = isinstance(X, np.ndarray)
-    if isinstance(X, Tensor) or is_sparse_tensor(X) or (array and X.ndim > 2):
+    if isinstance(X, Tensor | Data) or is_sparse_tensor(X) or (array and X.ndim > 2):
         if len(X.shape) < 2 or (len(X.shape) > 2 and not tensors):
             raise ValueError(_wrong_order(X.shape, tensors))
         if array:
@@ -242,7 +247,7 @@ def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
     """Flattened rows folded to `(n, *sample_shape)`; anything else as it is."""
     if sample_shape is None or tuple(X.shape[1:]) == tuple(sample_shape):
         return X
-    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1]:
+    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1] or isinstance(X, Data):
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
             f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
