@@ -141,6 +141,11 @@ class Graph:
     def __repr__(self) -> str:
         return f"Links({self.n_nodes} nodes, {self.n_edges} links)"
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Equal for graphs that share their weights, however often they were copied."""
+        return id(self.adjacency), id(self.cliques)
+
     def __getstate__(self) -> dict[str, Any]:
         return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
 

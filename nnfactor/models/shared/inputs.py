@@ -89,6 +89,8 @@ class Inputs:
         Whether the caller works with tensors (results then stay on the device), else with numpy.
     shape : tuple of int
         The shape that was given.
+    views : tuple of Inputs
+        All views, where an estimator takes several; the first is this one.
     """
 
     data: Data
@@ -97,6 +99,7 @@ class Inputs:
     scale: float
     as_torch: bool
     shape: tuple[int, ...]
+    views: tuple[Inputs, ...] = ()
 
     @property
     def samples(self) -> Tensor | sp.csr_array:
@@ -167,7 +170,7 @@ def choose_device(device: Any, X: Any) -> torch.device:
     Raises
     ------
     ValueError
-        The device does not exist, or is not the tensor's (data are not moved between accelerators silently).
+        The device does not exist, or is not the tensor's (data are not update_sums between accelerators silently).
     """
     there = X.device if isinstance(X, Tensor | Data) else None
     if isinstance(device, str) and device == "auto":
