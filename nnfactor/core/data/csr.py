@@ -35,7 +35,7 @@ class CSR:
     @classmethod
     def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> CSR:
         """Copy a canonical scipy CSR to a device, in the given dtype."""
-        S = narrow(S)
+        S = narrow_csr(S)
         crow, col = (torch.from_numpy(a).to(device) for a in (S.indptr, S.indices))
         values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
         return cls(crow, col, values, tuple(S.shape))
@@ -68,11 +68,17 @@ class CSR:
         return self if dtype == self.values.dtype else self.with_values(self.values.to(dtype))
 
 
-def narrow(S: sp.csr_array) -> sp.csr_array:
+def narrow(index: np.ndarray, largest: int) -> np.ndarray:
+    """Indices up to `largest` in 32 bits where they fit, else as they are: products are memory-bound."""
+    return index.astype(np.int32, copy=False) if largest < 2**31 else index
+
+
+def narrow_csr(S: sp.csr_array) -> sp.csr_array:
     """The same matrix with 32-bit indices where they fit; the values are shared."""
-    if S.indices.dtype == np.int32 or max(S.nnz, *S.shape) >= 2**31:
+    largest = max(S.nnz, *S.shape)
+    if S.indices.dtype == np.int32 or largest >= 2**31:
         return S
-    return sp.csr_array((S.data, S.indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
+    return sp.csr_array((S.data, narrow(S.indices, largest), narrow(S.indptr, largest)), shape=S.shape)
 
 
 def _sampled(pattern: Tensor, left: Tensor, right: Tensor) -> Tensor:
@@ -151,40 +157,3 @@ _csr_sampled.register_autograd(_backward_sampled, setup_context=_save_sampled)
 def row_of_each(crow: Tensor) -> Tensor:
     """The row of every stored entry, from the compressed row pointers."""
     return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
-
-
-def from_torch_sparse(X: Tensor) -> sp.csr_array:
-    """A scipy CSR from a torch sparse tensor (COO, CSR or CSC)."""
-    if X.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
-        raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
-    if X.layout == torch.sparse_coo and X.dense_dim():
-        raise ValueError(f"X has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
-    X = X.detach().cpu()
-    X = X.coalesce() if X.layout == torch.sparse_coo else X.to_sparse_coo().coalesce()
-    return sp.csr_array((X.values().numpy(), tuple(X.indices().numpy())), shape=tuple(X.shape))
-
-
-def coordinates(X: Any, name: str = "X") -> tuple[list[np.ndarray], np.ndarray]:
-    """Indices, one array per mode, and values of a sparse array of any order: of torch, scipy or PyData.
-
-    Entries may repeat, except those of torch.
-
-    Raises
-    ------
-    TypeError
-        A layout other than coordinates.
-    ValueError
-        Entries that are not numbers (dense dimensions), or a fill value other than 0.
-    """
-    if isinstance(X, Tensor):
-        if X.layout != torch.sparse_coo:
-            raise TypeError(f"{name}: torch layout {X.layout} is not supported for order {X.dim()}; use sparse_coo")
-        if X.dense_dim():
-            raise ValueError(f"{name} has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
-        X = X.detach().coalesce().cpu()
-        return list(X.indices().numpy()), X.values().numpy()
-    if getattr(X, "format", "coo") != "coo":
-        raise TypeError(f"{name}: sparse format {X.format!r} is not supported for order {len(X.shape)}; use X.tocoo()")
-    if getattr(X, "fill_value", 0) != 0:
-        raise ValueError(f"{name} has fill_value {X.fill_value}; entries that are not stored must be 0")
-    return list(X.coords), np.asarray(X.data)

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..cache import TensorCache
-from ..data.csr import CSR, from_torch_sparse, narrow
+from ..data.csr import CSR, narrow_csr
+from ..data.sparse_input import as_scipy, is_sparse, refuse_other_than_real
 from ..factors import cached_flat
 from ..labels import number_classes
 
@@ -267,15 +268,12 @@ def _compact(cliques: Any) -> np.ndarray:
 
 def _canonical(adjacency: Any) -> sp.csr_array:
     """A private symmetric float64 CSR without diagonal, or a ValueError that says what is wrong."""
-    if isinstance(adjacency, Tensor):
-        host = adjacency.detach()
-        adjacency = from_torch_sparse(host) if host.layout != torch.strided else host.cpu().numpy()
-    if not sp.issparse(adjacency):
-        adjacency = np.asarray(adjacency)
+    if isinstance(adjacency, Tensor) and not is_sparse(adjacency):
+        adjacency = adjacency.detach().cpu()
+    adjacency = as_scipy(adjacency) if is_sparse(adjacency) else np.asarray(adjacency)
     if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"an adjacency must be square, got shape {tuple(adjacency.shape)}")
-    if adjacency.dtype.kind not in "fiub":
-        raise ValueError(f"an adjacency must hold real numbers, got dtype {adjacency.dtype}")
+    refuse_other_than_real(adjacency.dtype, "an adjacency")
     S = sp.csr_array(adjacency, dtype=np.float64, copy=True)
     S.sum_duplicates()
     S.setdiag(0)
@@ -294,4 +292,4 @@ def _canonical(adjacency: Any) -> sp.csr_array:
             "use (S + S.T) / 2 or S.maximum(S.T)"
         )
     S = S.maximum(S.T).tocsr() if skew.nnz else S
-    return narrow(S)
+    return narrow_csr(S)

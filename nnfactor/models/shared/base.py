@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Fit, Rule, Run, Term, run, step
-from ...core.data.as_data import Data, Samples
+from ...core.data.base import Data
 from ...core.factors import as_factor, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
@@ -111,7 +111,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """A start from singular vectors, or a random one."""
         data, k = model.data[0], model.rank
-        return init.nndsvda(cast(Samples, data), k, seed) if svd else init.random(data, k, seed)
+        return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
 
     def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
         """From the start to the end, for one problem or a batch."""
@@ -209,7 +209,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return nnls(G, B)
         if len(bases) == 1:  # not from the Gram, which would square the condition number
             inverse = torch.linalg.pinv(bases[0].double())
-            return cast(Samples, data).times(as_factor(inverse.mT.to(data.dtype))).double()
+            return data.times(as_factor(inverse.mT.to(data.dtype))).double()
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:
