@@ -15,6 +15,7 @@ from ..cache import TensorCache
 from ..data.csr import CSR, narrow_csr
 from ..data.sparse_input import as_scipy, is_sparse, refuse_other_than_real
 from ..factors import cached_flat
+from ..labels import number_classes
 
 
 class Graph:
@@ -262,10 +263,7 @@ def _compact(cliques: Any) -> np.ndarray:
     cliques = np.asarray(cliques)
     if cliques.dtype.kind not in "iu":
         raise ValueError(f"cliques must be whole numbers (-1: in none), got dtype {cliques.dtype}")
-    inside = cliques >= 0
-    numbers = np.full(cliques.shape, -1, dtype=np.int64)
-    numbers[inside] = np.unique(cliques[inside], return_inverse=True)[1]
-    return numbers
+    return number_classes(cliques, cliques >= 0)[0]
 
 
 def _canonical(adjacency: Any) -> sp.csr_array:

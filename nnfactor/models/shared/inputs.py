@@ -58,7 +58,7 @@ def given_array(
     return F.clone()
 
 
-def _to(F: Any, like: Data | Tensor) -> Tensor:
+def place_factor(F: Any, like: Data | Tensor) -> Tensor:
     """Move a fitted factor to the device (and, for data, the dtype) at hand."""
     F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
