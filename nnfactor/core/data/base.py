@@ -55,11 +55,11 @@ class Data(ABC):
 
     @abstractmethod
     def entries(self) -> Iterator[Tensor]:
-        """The stored entries in pieces of any shape, at least one entry; entries that are not stored are zero."""
+        """Iterate over the stored entries, in pieces of any shape and at least one entry; all others are zero."""
 
     @abstractmethod
     def samples(self) -> Any:
-        """The samples for work outside of products, not to be written to.
+        """Give the samples for work outside of products, not to be written to.
 
         A tensor `(n, ...)` on the device, or scipy CSR `(n, c)` on the host whose rows have the distances and the inner
         products of the samples.
@@ -67,23 +67,23 @@ class Data(ABC):
 
     @abstractmethod
     def scaled(self, factor: float) -> Self:
-        """The data times a number: a copy of the entries."""
+        """Multiply the data by a number (a copy of the entries)."""
 
     @abstractmethod
     def take(self, rows: Tensor) -> Self:
-        """The samples of an index `(r,)` on the device, none twice, in its order: a copy with `cut` 1."""
+        """Copy the samples of an index `(r,)` on the device, none twice, in its order; `cut` is 1 then."""
 
     @abstractmethod
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """The matrix times `F (..., columns, k)`: `(..., rows, k)`, added to `onto` in place if that is given."""
+        """Multiply the matrix by `F (..., columns, k)`: `(..., rows, k)`, added to `onto` in place if given."""
 
     @abstractmethod
     def times_transposed(self, F: Tensor) -> Tensor:
-        """The transposed matrix times `F (..., rows, k)`: `(..., columns, k)`."""
+        """Multiply the transposed matrix by `F (..., rows, k)`: `(..., columns, k)`."""
 
     @abstractmethod
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
-        """`sum d_beta(X, [[factors]])` over all entries for every problem, `(...)`, float64.
+        """Sum `d_beta(X, [[factors]])` over all entries for every problem: `(...)`, float64.
 
         beta = 2 is `||X - [[factors]]||^2` (twice the usual) of data and factors of any sign.
 
@@ -95,13 +95,13 @@ class Data(ABC):
 
     @abstractmethod
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
-        """MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)` with `Y = [[factors]]`: each `(..., d_mode, k)`.
+        """Compute the MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, `Y = [[factors]]`: `(..., d_mode, k)` each.
 
         The second may be `(..., 1, k)`, the same for every row. Both belong to the caller, but for beta = 2.
         """
 
     def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
-        """`X` against all factors but that of `mode`: `(..., d_mode, k)`. It may be shared: never write into it.
+        """Contract `X` with all factors but that of `mode`: `(..., d_mode, k)`, to be read only (it may be kept).
 
         A sweep over all modes costs two products with the matrix at any order: each with the Khatri-Rao product of one
         group of modes, kept while its factors are the very same tensors, then summed inside the other group.
@@ -117,28 +117,28 @@ class Data(ABC):
         return self.cache(("mttkrp", mode), (P, *others), lambda: contract_others(P, here, at))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
-        """`||X - [[factors]]||^2` for every problem, `(...)`, float64, from the residual itself (kept)."""
+        """Compute `||X - [[factors]]||^2` for every problem: `(...)`, float64, from the residual itself (kept)."""
         factors = [F.double() for F in factors]
         return self.cache("residual_sq", factors, lambda: self.divergence(factors, 2))
 
     def sqnorm(self) -> Tensor:
-        """`||X||^2`, a float64 scalar (kept)."""
+        """Compute `||X||^2`, a float64 scalar (kept)."""
         return self.cache("sqnorm", (), lambda: _sum(self, lambda X: X.double().square().sum()))
 
     def mean(self) -> Tensor:
-        """Mean of all entries, a float64 scalar (kept)."""
+        """Average all entries, a float64 scalar (kept)."""
         return self.cache("mean", (), lambda: _sum(self, lambda X: X.sum(dtype=torch.float64)) / prod(self.shape))
 
     def smallest(self) -> float:
-        """The smallest entry, stored or not (kept)."""
+        """Find the smallest entry, stored or not (kept)."""
         return self.cache("smallest", (), lambda: _smallest(self))
 
     def largest(self) -> float:
-        """The largest absolute value of an entry (kept)."""
+        """Find the largest absolute value of an entry (kept)."""
         return self.cache("largest", (), lambda: float(torch.stack([X.abs().max() for X in self.entries()]).max()))
 
     def filled(self) -> float:
-        """The share of the entries that are not zero (kept)."""
+        """Count the share of the entries that are not zero (kept)."""
         return self.cache("filled", (), lambda: int(_sum(self, torch.count_nonzero)) / prod(self.shape))
 
     @property
@@ -152,7 +152,7 @@ class Data(ABC):
         return sum(self.shape)
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
-        """A function that gives the samples `batches[b]`, with nothing kept of them, each time it is called with b.
+        """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
 
         Kept products of all batches would outweigh the data. Whether the pieces themselves are kept is the kind's
         choice: this one makes them anew.
@@ -160,7 +160,7 @@ class Data(ABC):
         return lambda b: self.take(batches[b])
 
     def by_samples(self) -> Data:
-        """The same entries with `cut` 1; a kind with another cut overrides it."""
+        """Give the same entries with `cut` 1; a kind with another cut overrides this."""
         return self
 
 

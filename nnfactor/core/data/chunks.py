@@ -9,10 +9,10 @@ CHUNK = 1 << 18  # entries of a reconstruction held at once: a few caches' worth
 
 
 def rows_at_once(columns: int, problems: int = 1) -> int:
-    """Rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
+    """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
     return max(1, CHUNK // max(1, problems * columns))
 
 
 def sum64(Z: Tensor, batch: int = 0) -> Tensor:
-    """Sum over all dimensions behind the first `batch`, in float64."""
+    """Sum all dimensions behind the first `batch`, in float64."""
     return Z.sum(tuple(range(batch, Z.dim())), dtype=torch.float64)

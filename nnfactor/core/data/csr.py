@@ -29,7 +29,7 @@ class CSR:
 
     @cached_property
     def matrix(self) -> Tensor:
-        """The same as one torch tensor, assembled when first used."""
+        """The matrix as one torch tensor, assembled when first used."""
         return _assemble(self.crow, self.col, self.values, self.shape[1])
 
     @classmethod
@@ -41,40 +41,40 @@ class CSR:
         return cls(crow, col, values, tuple(S.shape))
 
     def with_values(self, values: Tensor) -> CSR:
-        """The same pattern with other stored values `(nnz,)`."""
+        """Give the same pattern other stored values `(nnz,)`."""
         return replace(self, values=values)
 
     def block(self, a: int, b: int, first: int, last: int) -> CSR:
-        """Rows a to b, whose entries are those from `first` to `last`; col and values are views."""
+        """Cut out rows a to b, whose entries are those from `first` to `last`; col and values are views."""
         entries = slice(int(first), int(last))
         crow = self.crow[a : b + 1] - self.crow[a]
         return CSR(crow, self.col[entries], self.values[entries], (b - a, self.shape[1]))
 
     def product(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """`matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
+        """Compute `matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
             return _product(self.matrix, rows, out)
         product = _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
         return product if out is None else out.copy_(product)
 
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
-        """`<left_i, right_j>` at every stored entry (i, j), `(nnz,)`: nothing of size nnz x k is ever made."""
+        """Compute `<left_i, right_j>` at every stored entry (i, j), `(nnz,)`; nothing of size nnz x k is made."""
         if type(left) is Tensor and not (left.requires_grad or right.requires_grad):
             return _sampled(self.matrix if left.dtype == self.values.dtype else self.to(left.dtype).matrix, left, right)
         return _csr_sampled(self.crow, self.col, self.shape[1], left, right)
 
     def to(self, dtype: torch.dtype) -> CSR:
-        """The same in another dtype; the pattern is shared."""
+        """Cast the values; the pattern is shared."""
         return self if dtype == self.values.dtype else self.with_values(self.values.to(dtype))
 
 
 def narrow(index: np.ndarray, largest: int) -> np.ndarray:
-    """Indices up to `largest` in 32 bits where they fit, else as they are: products are memory-bound."""
+    """Store indices up to `largest` in 32 bits if they fit: products are bound by the memory they read."""
     return index.astype(np.int32, copy=False) if largest < 2**31 else index
 
 
 def narrow_csr(S: sp.csr_array) -> sp.csr_array:
-    """The same matrix with 32-bit indices where they fit; the values are shared."""
+    """Give a matrix 32-bit indices if they fit; the values are shared."""
     largest = max(S.nnz, *S.shape)
     if S.indices.dtype == np.int32 or largest >= 2**31:
         return S
@@ -82,7 +82,7 @@ def narrow_csr(S: sp.csr_array) -> sp.csr_array:
 
 
 def _sampled(pattern: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Stored values count with weight 0, so that they must be finite."""
+    """Multiply the factors at the entries of `pattern`, whose values count with weight 0 and must be finite."""
     return torch.sparse.sampled_addmm(pattern, left, right.mT, beta=0.0).values()
 
 
@@ -93,7 +93,7 @@ def _assemble(crow: Tensor, col: Tensor, values: Tensor, columns: int) -> Tensor
 
 
 def _product(matrix: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
-    """`matrix @ rows` without the zeros and the copy that the operator spends on its result (half its time)."""
+    """Compute `matrix @ rows` without the zeros and the copy that the operator spends on its result (half its time)."""
     out = rows.new_empty(matrix.shape[0], rows.shape[1]) if out is None else out
     return torch.addmm(out, matrix, rows, beta=0, out=out)
 
@@ -121,7 +121,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 def _transposed_product(crow: Tensor, col: Tensor, values: Tensor, columns: int, rows: Tensor) -> Tensor:
-    """`matrix.T @ rows`."""
+    """Compute `matrix.T @ rows`."""
     total = rows.new_zeros(columns, rows.shape[1])
     return total.index_add_(0, col.long(), values[:, None] * rows[row_of_each(crow)])
 
@@ -155,5 +155,5 @@ _csr_sampled.register_autograd(_backward_sampled, setup_context=_save_sampled)
 
 
 def row_of_each(crow: Tensor) -> Tensor:
-    """The row of every stored entry, from the compressed row pointers."""
+    """Expand compressed row pointers to the row of every stored entry."""
     return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())

@@ -41,24 +41,24 @@ class Dense(Data):
         return matrix if 1 in matrix.stride() else matrix.contiguous()
 
     def entries(self) -> Iterator[Tensor]:
-        """All entries, rows of the matrix in pieces."""
+        """Iterate over rows of the matrix, in pieces."""
         matrix = self.matrix  # looked up once: the loop would ask the cache for every piece
         return iter(matrix.split(rows_at_once(matrix.shape[1])))
 
     def samples(self) -> Tensor:
-        """The array itself."""
+        """Give the array itself."""
         return self.X
 
     def scaled(self, factor: float) -> Dense:
-        """The data times a number (a copy)."""
+        """Multiply the data by a number (a copy)."""
         return Dense(self.X * factor, self.cut)
 
     def take(self, rows: Tensor) -> Dense:
-        """Some samples (a copy)."""
+        """Copy some samples."""
         return Dense(self.X.index_select(0, rows), cut=1)
 
     def by_samples(self) -> Dense:
-        """The same array, each sample a row of the matrix."""
+        """View the same array with a sample in each row of the matrix."""
         return self if self.cut == 1 else Dense(self.X, cut=1)
 
     @property
@@ -67,15 +67,15 @@ class Dense(Data):
         return prod(self.shape[: self.cut]) + prod(self.shape[self.cut :])
 
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """The matrix times `F`, component-major; added to `onto` in place if that is given."""
+        """Multiply the matrix by `F`, component-major; added to `onto` in place if that is given."""
         return multiply_batch(self.matrix, F, onto)
 
     def times_transposed(self, F: Tensor) -> Tensor:
-        """The transposed matrix times `F`, component-major."""
+        """Multiply the transposed matrix by `F`, component-major."""
         return multiply_batch(self.matrix.mT, F)
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
-        """Sum of `d_beta(X, [[factors]])` over all entries, float64, in row chunks of the reconstruction."""
+        """Sum `d_beta(X, [[factors]])` over all entries, float64, in row chunks of the reconstruction."""
         left, right = self._groups(factors)
         if beta == 2:
             parts = [sum64((X - Y).square(), Y.dim() - 2) for _, X, Y in self._chunks(left, right)]
@@ -85,7 +85,7 @@ class Dense(Data):
         return reduce(torch.add, parts).clamp(min=0)  # rounding alone could go below
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
-        """MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, in row chunks of the reconstruction `Y`."""
+        """Compute the MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, in row chunks of the reconstruction `Y`."""
         left, right = self._groups(factors)
         inside, floor = mode < self.cut, self._floor()
         minus: list[Tensor] = []
@@ -101,7 +101,7 @@ class Dense(Data):
         return reduced[0], reduced[1] if plus else multiply_column_sums(factors, mode)
 
     def _floor(self) -> Tensor:
-        """What a reconstruction is clamped to before it divides: far below the data's precision, relative to it.
+        """Compute what a reconstruction is clamped to before it divides: far below the precision of the data.
 
         A tensor: inside a sweep the host is not read.
         """
@@ -109,11 +109,11 @@ class Dense(Data):
         return self.cache("floor", (), least)
 
     def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """The Khatri-Rao products of the two groups."""
+        """Multiply the factors of each of the two groups (Khatri-Rao)."""
         return khatri_rao(factors[: self.cut]), khatri_rao(factors[self.cut :])
 
     def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Row ranges with `X` and `Y = left right'` on them; `Y` is new and may be written to."""
+        """Iterate over row ranges with `X` and `Y = left right'` on them; `Y` is new and may be written to."""
         matrix = self.matrix
         step = rows_at_once(matrix.shape[1], prod(left.shape[:-2]))
         for a in range(0, len(matrix), step):

@@ -39,56 +39,56 @@ class Sparse(StoredEntries):
         self._host = X
 
     def largest(self) -> float:
-        """The largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""
+        """Find the largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""
         return self.cache("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
 
     def samples(self) -> sp.csr_array:
-        """The master copy."""
+        """Give the master copy."""
         return self._host
 
     def scaled(self, factor: float) -> Sparse:
-        """The data times a number (a copy)."""
+        """Multiply the data by a number (a copy)."""
         return Sparse(self._host * factor, self.device, self.dtype)
 
     def take(self, rows: Tensor) -> Sparse:
-        """Some samples (a copy, made on the host)."""
+        """Copy some samples, on the host."""
         return Sparse(self._host[rows.cpu().numpy()], self.device, self.dtype)
 
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """`X @ F`: of a single problem in rows, of a batch component-major; added to `onto` if that is given."""
+        """Compute `X @ F`: of a single problem in rows, of a batch component-major; added to `onto` if given."""
         product = _multiply(self.rows, F)
         return product if onto is None else onto.add_(product)
 
     def times_transposed(self, F: Tensor) -> Tensor:
-        """`X.T @ F`, as for `times`."""
+        """Compute `X.T @ F`, as `times` does."""
         return _multiply(self.columns, F)
 
     def coordinates(self) -> list[Tensor]:
-        """Row and column of every stored entry."""
+        """List row and column of every stored entry."""
         return [row_of_each(self.rows.crow), self.rows.col.long()]
 
     def at_entries(self, factors: Sequence[Tensor]) -> Iterator[Piece]:
-        """In blocks of rows: copies of their values in float64 exist for one block at a time."""
+        """Go through blocks of rows: copies of their values in float64 exist for one block at a time."""
         V, U = factors[0], factors[1].contiguous()
         for rows, X in self.cache("blocks", (), self._blocks):
             yield X.values, X.sampled(V[rows].contiguous(), U)
 
     def _blocks(self) -> list[tuple[slice, CSR]]:
-        """Rows in blocks of about `CHUNK` entries."""
+        """Cut the rows into blocks of about `CHUNK` entries."""
         ends, n = self._host.indptr, self.shape[0]
         cuts = np.unique([*np.searchsorted(ends, np.arange(0, ends[-1], CHUNK)), n])
         cuts = cuts if cuts[0] == 0 else np.r_[0, cuts]
         return [(slice(a, b), self.rows.block(a, b, ends[a], ends[b])) for a, b in pairwise(cuts.tolist())]
 
     def ratio_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
-        """The ratios at the pattern times the other factor, all in the order of the rows that the factor has."""
+        """Multiply the ratios at the pattern by the other factor, all in the order of the rows of this one."""
         X, other = self.columns if mode else self.rows, factors[1 - mode].contiguous()
         y = X.sampled(factors[mode].contiguous(), other)
         ratio = div.ratios(X.values.to(y.dtype), y.clamp_(min=self._floor()), beta)[0]
         return as_factor(X.with_values(ratio).product(other))
 
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
-        """`V U'` in blocks of rows."""
+        """Compute `V U'` in blocks of rows."""
         V, U = factors
         step = rows_at_once(self.shape[1], prod(V.shape[:-2]))
         for a in range(0, self.shape[0], step):
@@ -96,7 +96,7 @@ class Sparse(StoredEntries):
 
 
 def _multiply(X: CSR, F: Tensor) -> Tensor:
-    """`X @ F` for every problem of a batch as one sparse product.
+    """Compute `X @ F` for every problem of a batch as one sparse product.
 
     A single problem's product stays in rows, as a sparse product gives it and the next one takes it: turned round, a
     multiplicative sweep takes 1.2 to 1.33 times as long (k = 20 and 50; 1.02 to 1.08 for k = 10), one of HALS as long.

@@ -53,7 +53,7 @@ class Group:
         return self
 
     def rows(self, factors: Sequence[Any], skip: int | None = None) -> Tensor:
-        """Products of the rows of its factors (all but one) at the combinations that occur, `(size, c)`."""
+        """Multiply the rows of its factors (all but one) at the combinations that occur, `(size, c)`."""
         if self.table is None:
             return factors[self.modes[0]]
         parts = [(factors[m], at) for m, at in zip(self.modes, self.table, strict=True) if m != skip]
@@ -102,13 +102,13 @@ class SparseTensor(StoredEntries):
         self.groups = [g.to(device, dtype, shape) for g in groups]
 
     def scaled(self, factor: float) -> SparseTensor:
-        """The data times a number: a copy of the values, the pattern is shared."""
+        """Multiply the data by a number: a copy of the values, the pattern is shared."""
         other = self.forgetful()
         other.rows, other.columns = (X.with_values(X.values * factor) for X in (self.rows, self.columns))
         return other
 
     def take(self, rows: Tensor) -> SparseTensor:
-        """Some samples (a copy, made on the host)."""
+        """Copy some samples, on the host."""
         first, *others = self.coordinates()
         place = torch.full(self.shape[:1], -1, device=self.device).index_put_((rows,), torch.arange(len(rows)).to(rows))
         at = place[first]
@@ -118,30 +118,30 @@ class SparseTensor(StoredEntries):
         return SparseTensor(coords, values, (len(rows), *self.shape[1:]), self.device, self.dtype)
 
     def samples(self) -> sp.csr_array:
-        """One row per sample on the host, its columns the combinations of the other indices that occur."""
+        """Copy the samples to rows on the host; columns are the combinations of the other indices that occur."""
         coords = [index.cpu().numpy() for index in self.coordinates()]
         rest = Group(range(1, self.order), coords, self.shape)
         values = self.rows.values.cpu().numpy()
         return sp.csr_array((values, (coords[0], rest.of_entry)), shape=(self.shape[0], rest.size))
 
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """A row per sample. Entry by entry, since the matrix of samples is not stored: for mini-batches."""
+        """Multiply entry by entry, since the matrix of samples is not stored: for mini-batches."""
         sample, feature = self._unfolded()
         product = _sum_entries(self.rows.values, F, feature, sample, self.shape[0])
         return product if onto is None else onto.add_(product)
 
     def times_transposed(self, F: Tensor) -> Tensor:
-        """A row per combination of feature indices, also of those without entries: `(..., d_1 d_2 .., k)`."""
+        """Multiply entry by entry: a row per combination of feature indices, also of those without entries."""
         sample, feature = self._unfolded()
         return _sum_entries(self.rows.values, F, sample, feature, prod(self.shape[1:]))
 
     def _unfolded(self) -> tuple[Tensor, Tensor]:
-        """The sample of every stored entry, and its place among all features."""
+        """Find the sample of every stored entry, and its place among all features."""
         sample, *others = self.coordinates()
         return sample, reduce(lambda at, b: at * b[0] + b[1], zip(self.shape[1:], others, strict=True), sample * 0)
 
     def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
-        """As for every kind; through the two groups of modes."""
+        """Contract through the two groups of modes."""
         others = [F for b, F in enumerate(factors) if b != mode]
         return self.cache(("mttkrp", mode), others, lambda: self._mttkrp(factors, mode))
 
@@ -158,7 +158,7 @@ class SparseTensor(StoredEntries):
         return out.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
 
     def _by_columns(self, flat: Sequence[Tensor | None], mode: int, total: int, X: CSR | None = None) -> Tensor:
-        """A few columns at a time, `(d_mode, total)`; of another matrix with the same pattern if that is given."""
+        """Compute a few columns at a time, `(d_mode, total)`; of a matrix X with the same pattern if given."""
         out = next(F for F in flat if F is not None).new_empty(self.shape[mode], total)
         for part in slices(total, self._width()):
             few = [None if F is None else F[:, part].contiguous() for F in flat]
@@ -166,33 +166,33 @@ class SparseTensor(StoredEntries):
         return out
 
     def _product(self, flat: Sequence[Tensor | None], side: int, X: CSR | None = None) -> Tensor:
-        """The matrix times the products of the rows of the group on its other side."""
+        """Multiply the matrix by the products of the rows of the group on its other side."""
         return (X or self._matrix(side)).product(self.groups[1 - side].rows(flat))
 
     def _contract(self, P: Tensor, flat: Sequence[Tensor | None], mode: int) -> Tensor:
-        """One row per combination of a group, summed against the other factors of the group."""
+        """Sum a row per combination of a group against the other factors of the group."""
         group = self.groups[self._side(mode)]
         return P if group.table is None else group.sums[mode].product(P * group.rows(flat, skip=mode))
 
     def ratio_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
-        """The ratios are made in the order of the entries that this mode needs."""
+        """Multiply the ratios, made in the order of the entries that this mode needs."""
         side = self._side(mode)
         X, y = self._matrix(side), self._at_entries(factors, side)
         X = X.with_values(div.ratios(X.values.to(y.dtype), y.clamp_(min=self._floor()), beta)[0])
         return as_factor(self._by_columns(factors, mode, factors[0].shape[-1], X))
 
     def at_entries(self, factors: Sequence[Tensor]) -> Iterator[Piece]:
-        """All at once."""
+        """Give all at once."""
         yield self.rows.values, self._at_entries(factors, 0)
 
     def _at_entries(self, factors: Sequence[Tensor], side: int) -> Tensor:
-        """The reconstruction at the stored entries `(nnz,)`, a few components at a time, in the order of one side."""
+        """Reconstruct the stored entries `(nnz,)`, a few components at a time, in the order of one side."""
         X, parts = self._matrix(side), slices(factors[0].shape[-1], self._width())
         few = ([F[:, part].contiguous() for F in factors] for part in parts)
         return sum_of(X.sampled(self.groups[side].rows(Fs), self.groups[1 - side].rows(Fs)) for Fs in few)
 
     def coordinates(self) -> list[Tensor]:
-        """The index of every stored entry in every mode, in the order of `rows`."""
+        """List the index of every stored entry in every mode, in the order of `rows`."""
         found: dict[int, Tensor] = {}
         for group, at in zip(self.groups, (row_of_each(self.rows.crow), self.rows.col.long()), strict=True):
             tables: list[Any] = [None] if group.table is None else group.table
@@ -206,13 +206,13 @@ class SparseTensor(StoredEntries):
         return self.columns if side else self.rows
 
     def _width(self) -> int:
-        """How many columns of products are made at once."""
+        """Choose how many columns of products are made at once."""
         most = max(CHUNK, 4 * len(self.rows.values))
         return max(FEWEST, most // max(1, *(g.size for g in self.groups)))
 
 
 def _two_groups(shape: Sequence[int], entries: int) -> tuple[list[int], list[int]]:
-    """The modes in two arcs of the circle in which they are updated, by the gathers to expect of random entries."""
+    """Split the modes into two arcs of the circle of updates, by the gathers to expect of random entries."""
     n = len(shape)
     ring = [*range(1, n), 0]
     arcs = [(ring[a:b], ring[b:] + ring[:a]) for a, b in combinations(range(n), 2)]
@@ -225,7 +225,7 @@ def _two_groups(shape: Sequence[int], entries: int) -> tuple[list[int], list[int
 
 
 def _codes(coords: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
-    """One number per combination of indices, in lexicographic order, whatever the product of the dimensions is."""
+    """Assign numbers to combinations of indices, in lexicographic order, whatever the product of the dimensions is."""
     codes, size = coords[0].astype(np.int64), int(shape[0])
     for column, d in zip(coords[1:], shape[1:], strict=True):
         if size * d >= 2**62:
@@ -236,7 +236,7 @@ def _codes(coords: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
 
 
 def _sum_entries(values: Tensor, F: Tensor, source: Tensor, target: Tensor, size: int) -> Tensor:
-    """Entries times the rows of F at `source`, summed by `target`: `(..., size, k)`.
+    """Multiply entries by the rows of F at `source` and sum by `target`: `(..., size, k)`.
 
     One component after the other, so that no row of F is made for every entry.
     """

@@ -36,18 +36,18 @@ class StoredEntries(Data):
 
     @abstractmethod
     def coordinates(self) -> list[Tensor]:
-        """The index of every stored entry in every mode, `(nnz,)` each, in the order of `rows`."""
+        """List the index of every stored entry in every mode, `(nnz,)` each, in the order of `rows`."""
 
     @abstractmethod
     def at_entries(self, factors: Sequence[Tensor]) -> Iterator[Piece]:
-        """Stored entries and the reconstruction there, of one problem, in pieces."""
+        """Iterate over stored entries and the reconstruction there, of one problem, in pieces."""
 
     @abstractmethod
     def ratio_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
-        """MTTKRP of `Y^(beta-2) X` for one problem, `(d_mode, k)`."""
+        """Compute the MTTKRP of `Y^(beta-2) X` for one problem, `(d_mode, k)`."""
 
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
-        """The whole reconstruction in blocks of rows, for a `beta` in which every zero counts by itself.
+        """Compute the whole reconstruction in blocks of rows, for a `beta` in which every zero counts by itself.
 
         Raises
         ------
@@ -60,23 +60,23 @@ class StoredEntries(Data):
         )
 
     def entries(self) -> Iterator[Tensor]:
-        """The stored entries, in the order of `rows`; one zero where none is stored."""
+        """Iterate over the stored entries, in the order of `rows`; one zero where none is stored."""
         values = self.rows.values
         return iter((values if len(values) else values.new_zeros(1)).split(CHUNK))
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
-        """As for every kind; the pieces are cut out once and kept, since the host cuts them and turns them round."""
+        """Cut the pieces out once and keep them: that is done on the host and takes longer than a product."""
         kept = [self.take(rows) for rows in batches]
         return lambda b: kept[b].forgetful()
 
     def forgetful(self) -> Self:
-        """The same arrays with nothing kept of them."""
+        """Copy the object, sharing the arrays, with nothing kept of them."""
         same = copy(self)
         same.cache = TensorCache()
         return same
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
-        """Sum of `d_beta(X, [[factors]])` over all entries, float64; the zeros enter by what they cost."""
+        """Sum `d_beta(X, [[factors]])` over all entries, float64; the zeros enter by what they cost."""
         if beta == 2:
             return each_problem(self._residual_sq, [F.double() for F in factors])
         floor = self._floor()
@@ -92,7 +92,7 @@ class StoredEntries(Data):
         return (inside + outside).clamp(min=0)
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
-        """As for every kind: the first through the stored entries only, the second by Grams or by column sums."""
+        """Compute the first through the stored entries only, the second by Grams or by column sums."""
         others = [F for b, F in enumerate(factors) if b != mode]
         if beta == 2:
             G = reduce(torch.mul, map(gram, others))
@@ -105,7 +105,7 @@ class StoredEntries(Data):
         return each_problem(lambda *Fs: self.ratio_product(Fs, mode, beta), factors), plus
 
     def _power_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
-        """`Y^(beta-1)` against the other factor of a matrix."""
+        """Multiply `Y^(beta-1)` by the other factor of a matrix."""
         blocks = self.reconstruction(factors, beta)
         (V, U), floor, parts = factors, self._floor(), []
         for rows, Y in blocks:
@@ -114,7 +114,7 @@ class StoredEntries(Data):
         return sum_of(parts).mT if mode else torch.cat(parts, dim=-1).mT
 
     def _residual_sq(self, *factors: Tensor) -> Tensor:
-        """`||X - [[factors]]||^2` of one problem: on the stored entries the residual, elsewhere from Grams.
+        """Compute `||X - [[factors]]||^2` of one problem: on the stored entries the residual, elsewhere from Grams.
 
         Where the difference of the two would cancel (a nearly exact fit), it is summed entry by entry instead.
         """
@@ -125,7 +125,7 @@ class StoredEntries(Data):
         return self._residual_by_blocks(factors)
 
     def _residual_by_blocks(self, factors: Sequence[Tensor]) -> Tensor:
-        """The residual in blocks of the whole array: some combinations of the first modes, all of the last."""
+        """Sum the residual in blocks of the whole array: some combinations of the first modes, all of the last."""
         cut = next(c for c in range(1, self.order) if c == self.order - 1 or prod(self.shape[c:]) <= CHUNK // 2)
         right = self._products(factors, range(cut, self.order), slice(0, prod(self.shape[cut:])))
         zero = torch.zeros_like(self.rows.col, dtype=torch.int64)
@@ -141,7 +141,7 @@ class StoredEntries(Data):
         return total
 
     def _products(self, factors: Sequence[Tensor], modes: Sequence[int], block: slice) -> Tensor:
-        """Rows of the Khatri-Rao product of some factors."""
+        """Multiply some factors (Khatri-Rao), a block of rows of the product."""
         at = torch.arange(block.start, block.stop, device=self.device)
         sizes = [self.shape[m] for m in modes]
         steps = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
@@ -149,12 +149,12 @@ class StoredEntries(Data):
         return reduce(torch.mul, parts)
 
     def _floor(self) -> float:
-        """What a reconstruction is clamped to before it divides: far below the data's precision, relative to it."""
+        """Compute what a reconstruction is clamped to before it divides: far below the precision of the data."""
         return max(self.largest() * torch.finfo(self.dtype).eps ** 2, tiny(self.dtype))
 
 
 def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
-    """`f(*factors)` for one problem after the other: what has the size of the pattern exists once at a time."""
+    """Call `f(*factors)` for one problem after the other: what has the size of the pattern exists once at a time."""
     batch = np.broadcast_shapes(*(F.shape[:-2] for F in factors))  # torch's own imports a second's worth of modules
     if not batch:
         return f(*factors)
@@ -166,12 +166,12 @@ def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
 
 
 def inside_residual(x: Tensor, y: Tensor) -> Tensor:
-    """What the stored entries add to `||Y||^2` in `||X - Y||^2`, float64."""
+    """Sum what the stored entries add to `||Y||^2` in `||X - Y||^2`, float64."""
     return ((x - y).square_() - y.square()).sum(dtype=torch.float64)
 
 
 def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor:
-    """What the stored entries add to the divergence of a zero from `y`, float64."""
+    """Sum what the stored entries add to the divergence of a zero from `y`, float64."""
     y = y.clamp(min=floor)
     if beta == 1:
         return (torch.special.xlogy(x, x / y) - x).sum(dtype=torch.float64)
@@ -181,10 +181,10 @@ def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor
 
 
 def sum_of(parts: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
-    """Their sum, one part at a time."""
+    """Add the parts, one at a time."""
     return reduce(torch.add, parts)
 
 
 def slices(total: int, step: int) -> Iterator[slice]:
-    """`0 .. total` in slices of `step` at most."""
+    """Cut `0 .. total` into slices of `step` at most."""
     return (slice(a, min(a + step, total)) for a in range(0, total, step))

@@ -46,7 +46,7 @@ def free_bytes(device: torch.device) -> float:
 
 
 def _available() -> float:
-    """What the operating system could give, caches included where it tells."""
+    """Ask the operating system what it could give, caches included where it tells."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
@@ -59,7 +59,7 @@ def _available() -> float:
 
 
 def _group_limit() -> float:
-    """What a container leaves (control groups, version 2)."""
+    """Read what a container leaves (control groups, version 2)."""
     group = Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))

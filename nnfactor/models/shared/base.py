@@ -26,7 +26,7 @@ from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coe
 from ...core.solve.run import Method, strict_precision
 from ...core.terms.beta import BetaFit
 from .fitting import Learnt, Model, fit_together
-from .inputs import Inputs, PickledOnCPU, _to, given_start, read, run_environment
+from .inputs import Inputs, PickledOnCPU, given_start, place_factor, read, run_environment
 from .parameters import beta_of, one_of, whole
 from .restore import forget_and_restore_on_error
 
@@ -125,7 +125,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _features(self, inputs: Inputs) -> Tensor:
         """Coefficients of new samples, in the units of the data."""
-        bases = [_to(F, inputs.data) for F in self.factors_]
+        bases = [place_factor(F, inputs.data) for F in self.factors_]
         return self._coefficients(inputs.data, bases) * inputs.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -174,7 +174,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         V = V if as_torch else torch.as_tensor(np.asarray(V))
         if V.dim() != 2 or V.shape[1] != self.n_components:
             raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
-        bases = [_to(F, V) for F in self.factors_]
+        bases = [place_factor(F, V) for F in self.factors_]
         V = V.to(bases[0].dtype) if V.dtype != bases[0].dtype else V
         X = reconstruct([V, *bases]).reshape(len(V), *self._given_shape)
         return X if as_torch else X.numpy()

@@ -1,4 +1,4 @@
-"""What users hand in: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
+"""What users give: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], 
 def given_array(
     name: str, array: Any, shape: tuple[int, ...], like: Data | Tensor, free: bool = False, hint: str = ""
 ) -> Tensor:
-    """A copy of an array that was handed in: of this shape, finite, and unless `free` nonnegative."""
+    """Copy an array that a user gave: of this shape, finite, and unless `free` nonnegative."""
     F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
     F = F.to(like.device, like.dtype)
     if tuple(F.shape) != shape:
@@ -58,8 +58,8 @@ def given_array(
     return F.clone()
 
 
-def _to(F: Any, like: Data | Tensor) -> Tensor:
-    """A fitted factor on the device (and, for data, in the dtype) at hand."""
+def place_factor(F: Any, like: Data | Tensor) -> Tensor:
+    """Move a fitted factor to the device (and, for data, the dtype) at hand."""
     F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
@@ -107,7 +107,7 @@ class Inputs:
         return self.unscaled.samples()
 
     def points(self) -> Tensor | sp.csr_array:
-        """The samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
+        """Give the samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
         X = self.data.samples()
         return sp.csr_array(X, dtype=np.float64, copy=True) if sp.issparse(X) else X
 
@@ -117,7 +117,7 @@ class Inputs:
         return X.double() if isinstance(X, Tensor) else X
 
     def to_caller(self, F: Tensor) -> Any:
-        """A result in the caller's kind, row-major."""
+        """Turn a result into the caller's kind, row-major."""
         F = F.contiguous()
         return F if self.as_torch else F.cpu().numpy()
 
@@ -154,7 +154,7 @@ def read(
 
 
 def run_environment(data: Data) -> dict[str, str]:
-    """What `fit_info_` records of every fit: where, in which precision, with which versions."""
+    """List what `fit_info_` records of every fit: where, in which precision, with which versions."""
     return {
         "device": str(data.device),
         "dtype": str(data.dtype).removeprefix("torch."),
@@ -165,7 +165,7 @@ def run_environment(data: Data) -> dict[str, str]:
 
 
 def choose_device(device: Any, X: Any) -> torch.device:
-    """The working device: asked for, or the tensor's own, or CUDA when present, or the CPU.
+    """Choose the working device: asked for, or the tensor's own, or CUDA when present, or the CPU.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
 
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
-    """The array, with the estimator's feature count and names set (reset) or compared."""
+    """Check the order of an array; set (reset) or compare the estimator's feature count and names."""
     if not isinstance(X, Tensor | Data):
         X = as_scipy(X)
         if sp.issparse(X) and len(X.shape) == 2:
@@ -260,7 +260,7 @@ def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
 
 
 def _folded_entries(X: Any, shape: tuple[int, ...]) -> Tensor:
-    """A sparse matrix of flattened samples as a sparse tensor."""
+    """Fold a sparse matrix of flattened samples into a sparse tensor."""
     X = X.to_sparse_coo() if isinstance(X, Tensor) else X.tocoo()
     (rows, columns), values = coordinates(X)
     at = np.stack([rows, *np.unravel_index(columns, shape[1:])]).astype(np.int64)
