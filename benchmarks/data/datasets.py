@@ -84,9 +84,13 @@ def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
 
 def check_name(name: str) -> None:
     """A ConfigError unless there is such a data set."""
-    known = [*EMBEDDED, *FILES, *DERIVED]
-    if name not in known:
-        raise ConfigError(unknown("parameters.problems", name, known, what="data set"))
+    if name not in known_names():
+        raise ConfigError(unknown("parameters.problems", name, known_names(), what="data set"))
+
+
+def known_names() -> list[str]:
+    """List the names of all data sets."""
+    return [*EMBEDDED, *FILES, *DERIVED]
 
 
 def _read(name: str, file: File, data: Path | None) -> Dataset:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..harness.claims import Paper
 from ..harness.config import Config
 from ..harness.kinds import Context
 from ..harness.results import Figure, Line, Picture, Report, Row, Score, Section, Table
 from ..harness.study import Outcome
-from .evidence import Paper, fill, judge
+from .evidence import judge
 from .scores import Scores
 
 BULKY = ("score", "picture")
@@ -29,7 +30,7 @@ def finish(
     ----------
     metrics : columns of the rows that get tables
     sections : put between the tables and what was not run
-    values : numbers by name, for `{value NAME}` in the prose, where a score does not say it
+    values : numbers by name, where a score does not say it; rows of kind "value"
     """
     config, values = context.config, dict(values or {})
     tables = all_scores(outcome.rows, config, metrics)
@@ -38,7 +39,6 @@ def finish(
         *sections,
         *_picture_sections(outcome.rows),
         *_claim_sections(config, tables),
-        *_prose_sections(config, tables, values),
         *_skipped_sections(outcome.skipped),
     ]
     return Report(
@@ -153,14 +153,6 @@ def _claim_sections(config: Config | None, tables: Mapping[str, Scores]) -> list
     if config is None or not config.header.claims:
         return []
     return [Section("What should hold", parts=[claim_table(config, tables)])]
-
-
-def _prose_sections(config: Config | None, tables: Mapping[str, Scores], values: Mapping[str, Any]) -> list[Section]:
-    if config is None or not config.header.findings.strip():
-        return []
-    text = fill(config.header.findings, tables, values).split("\n\n")
-    holes = "Written for a run on all data of the configuration; (not run) stands where this one has no such number."
-    return [Section("What was found, and why", [holes, *text] if any("(not run)" in line for line in text) else text)]
 
 
 def _skipped_sections(skipped: Mapping[str, str]) -> list[Section]:

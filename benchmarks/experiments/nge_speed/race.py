@@ -16,9 +16,9 @@ from ...data.problems import Problem
 from ...methods import exact_solves as rules
 from ...timing.clock import Clock, Lane, race, stops
 from ...timing.memory import peak_growth
-from .experiment import Parameters
 from .family import Instance, Method, family, instance
 from .numbers import Agreement, Measured, Outcome
+from .parameters import Parameters
 
 REFERENCE_TOL = 1e-10
 

@@ -8,11 +8,12 @@ from typing import Any
 
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...report.bars import bar_rows, bar_section
 from ...timing.clock import Spread
 from ...timing.memory import how
-from .checks import Check, against_paper, checks, first_iterations, where
-from .experiment import LABELS, Parameters
+from .checks import compare_first_iterations, compare_with_paper, describe_setting, judge_bars
 from .numbers import SHARED, Outcome
+from .parameters import LABELS, Parameters
 
 MEGABYTE = 2**20
 
@@ -21,29 +22,19 @@ FIG1 = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 
 def report(parameters: Parameters, outcomes: Sequence[Outcome], skipped: dict[str, str], context: Context) -> Report:
     """Everything a person should see, and every number."""
-    bars = checks(outcomes, skipped)
+    bars = judge_bars(outcomes, skipped, context.bars)
     measures = how(context.device) if parameters.memory else "not measured"
     beside_paper = [_paper(outcomes), _fig1(outcomes)]
     sections = [
-        _checks(bars),
+        bar_section(bars),
         *beside_paper,
         *(_setting(o) for o in outcomes),
         _method(parameters, measures, skipped),
     ]
-    rows = [row for o in outcomes for row in _rows(o)] + [{"kind": "check", **asdict(c)} for c in bars]
+    rows = [row for o in outcomes for row in _rows(o)] + bar_rows(bars)
     rows += [{"kind": "sentence", "text": text} for section in beside_paper for text in section.text]
     rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in skipped.items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures})
-
-
-def _checks(bars: Sequence[Check]) -> Section:
-    head = ("claim", "where", "at most", "measured", "verdict", "note")
-    rows = [(c.claim, c.where, c.bar, c.measured, c.verdict, c.note) for c in bars]
-    met = sum(c.verdict == "met" for c in bars)
-    text = (
-        f"{met} of {len(bars)} bars met, {sum(c.verdict == 'not met' for c in bars)} not met; ratios within this run."
-    )
-    return Section("Checks", [text] if bars else [], [Table("Bars and what was measured", head, rows)])
 
 
 def _paper(outcomes: Sequence[Outcome]) -> Section:
@@ -62,21 +53,21 @@ def _paper(outcomes: Sequence[Outcome]) -> Section:
     for o, paper in shapes:
         printed = 1e3 * o.methods["printed"].time.median if "printed" in o.methods else None
         ratios = [_median(o.ratio(name, "printed")) for name in ("inverses", "cholesky", "cg")]
-        rows.append((where(o), paper.nge, paper.ndtf, paper.ratio, printed, *ratios))
-    text = [against_paper(o) for o, _ in shapes]
+        rows.append((describe_setting(o), paper.nge, paper.ndtf, paper.ratio, printed, *ratios))
+    text = [compare_with_paper(o) for o, _ in shapes]
     table = Table("x: times the printed rule", head, rows)
     return Section("Time per iteration against the paper's Table 1", text, [table])
 
 
 def _fig1(outcomes: Sequence[Outcome]) -> Section:
     text = ["Paper 002, Fig. 1: “2D-NDTF is a little better than NGE … when the iteration number is small”."]
-    text += [s for o in outcomes if (s := first_iterations(o))]
+    text += [s for o in outcomes if (s := compare_first_iterations(o))]
     rows, marks = [], [i for i in FIG1 if any(i <= o.iterations for o in outcomes)]
     for o in outcomes:
         for name in ("printed", "multiplicative", "tight"):
             seen = dict(o.curve(name)) if name in o.methods else {}
             if seen:
-                rows.append((where(o), LABELS[name], *(seen.get(i) for i in marks)))
+                rows.append((describe_setting(o), LABELS[name], *(seen.get(i) for i in marks)))
     table = Table("Objective after so many iterations", ("setting", "method", *map(str, marks)), rows)
     return Section("The first iterations", text, [table])
 
@@ -88,7 +79,7 @@ def _setting(o: Outcome) -> Section:
         f"{o.resident / MEGABYTE:.1f} MB; the dense products of one iteration alone take "
         f"{1e3 * o.products.time.median:.3g} ms ({1e3 * o.products.time.min:.3g} to {1e3 * o.products.time.max:.3g})."
     )
-    return Section(where(o), [text], [_methods(o), _targets(o), _curves(o), _agreement(o)])
+    return Section(describe_setting(o), [text], [_methods(o), _targets(o), _curves(o), _agreement(o)])
 
 
 def _methods(o: Outcome) -> Table:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
+from typing import Any
 
 from ...timing.clock import Spread
 from .problems import KL, NTF
@@ -134,6 +135,18 @@ class Outcome:
             if counts and pace:
                 parts.append(f"{who} {median(counts):.3g} iterations of {1e3 * pace:.3g} ms")
         return f"{', '.join(parts)}; the data products of one take {1e3 * self.products.median:.3g} ms"
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All that was measured."""
+
+    outcomes: list[Any]
+    sweeps: list[Any]
+    restarts: list[Any]
+    sparse: list[Any]
+    rates: Any
+    skipped: dict[str, str]
 
 
 def spread(values: Sequence[float]) -> str:

@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...report.bars import bar_rows, bar_section
 from ...timing.memory import how
-from .checks import Bar, checks
-from .experiment import LABELS, Everything, Parameters
-from .numbers import Outcome, Trail, spread
+from .checks import judge_bars
+from .numbers import Everything, Outcome, Trail, spread
+from .parameters import LABELS, Parameters
 
 MEGABYTE = 2**20
 
 
 def report(p: Parameters, found: Everything, context: Context) -> Report:
     """Everything a person should see, and every number."""
-    bars = checks(found)
+    bars = judge_bars(found, context.bars)
     measures = how(context.device) if p.memory else "not measured"
     sections = [
-        _bars(bars),
+        bar_section(bars),
         _others(p, found),
         *(_problem(p, o) for o in found.outcomes),
         *([_restarts(found)] if found.restarts else []),
         _method(p, found, measures, context),
     ]
     rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
-    rows += [{"kind": "check", **asdict(b)} for b in bars]
+    rows += bar_rows(bars)
     rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in _skipped(found).items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures, "rates": asdict(found.rates)})
-
-
-def _bars(bars: Sequence[Bar]) -> Section:
-    head = ("claim", "where", "bar", "measured", "verdict", "spread, and what bounds it")
-    rows = [(b.claim, b.where, b.bar, b.measured, b.verdict, b.note) for b in bars]
-    count = {v: sum(b.verdict == v for b in bars) for v in ("met", "not met", "not run")}
-    text = f"{count['met']} of {len(bars)} bars met, {count['not met']} not met, {count['not run']} not run."
-    return Section("Bars", [text], [Table("Ratios within this run", head, rows)])
 
 
 def _others(p: Parameters, found: Everything) -> Section:

@@ -17,7 +17,7 @@ from ...harness.kinds import Context
 from ...timing import roofline
 from ...timing.clock import Clock, Spread
 from ..peers.methods import TINY, on_device, one_thread_each
-from .experiment import Parameters
+from .parameters import Parameters
 
 Fit = Callable[[int], float]
 

@@ -9,7 +9,7 @@ from typing import Any
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Section, Table
 from .cases import medians, typical_share
-from .experiment import LABELS, Parameters
+from .parameters import LABELS, Parameters
 
 
 def report(p: Parameters, curves: Sequence[Any], context: Context) -> Report:
