@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from .problems import faces
+from .generated import faces
 from .samples import Array, Dataset, codes
 
 

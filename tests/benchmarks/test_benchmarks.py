@@ -125,7 +125,7 @@ def test_a_run_that_cannot_start_says_why_in_one_line(capsys, tmp_path):
     assert len(lines) == 5
     assert all(line.startswith("benchmarks: ") for line in lines)
     assert "no data folder" in lines[3]
-    assert "orl_64x64.npz is missing; it should hold X (400, 64, 64) uint8" in lines[4]
+    assert "orl_64x64.npz should hold ORL 64 x 64: X (400, 64, 64) uint8" in lines[4]
 
 
 def test_quick_run_end_to_end(tmp_path):
