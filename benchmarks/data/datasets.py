@@ -6,11 +6,11 @@ Sets that may not be handed on (FERET, CMU PIE, AR, ...) are read from a user's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,8 @@ from .samples import Dataset, codes
 Arrays = Mapping[str, NDArray]
 
 Shape = tuple[int | None, ...]
+
+T = TypeVar("T")
 
 HELP = "give --data DIR or NNFACTOR_DATA"
 
@@ -73,7 +75,7 @@ def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
     MissingData
         The file is not what it should be.
     """
-    check_name(name)
+    check_problems([name])
     if name in EMBEDDED:
         return EMBEDDED[name](seed)
     if name in DERIVED:
@@ -82,10 +84,24 @@ def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
     return replace(_read(name, FILES[name], data), name=name)
 
 
-def check_name(name: str) -> None:
-    """A ConfigError unless there is such a data set."""
-    if name not in known_names():
-        raise ConfigError(unknown("parameters.problems", name, known_names(), what="data set"))
+def load_available(names: Iterable[str], load_one: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
+    """Load what can be had, by name, and say why the rest cannot; a MissingData error if nothing can."""
+    found, skipped = {}, {}
+    for name in names:
+        try:
+            found[name] = load_one(name)
+        except AbsentData as error:
+            skipped[name] = str(error)
+    if skipped and not found:
+        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    return found, skipped
+
+
+def check_problems(names: Iterable[str]) -> None:
+    """Raise a ConfigError for the first name that is no data set."""
+    for name in names:
+        if name not in known_names():
+            raise ConfigError(unknown("parameters.problems", name, known_names(), what="data set"))
 
 
 def known_names() -> list[str]:

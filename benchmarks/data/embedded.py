@@ -28,9 +28,9 @@ def _sklearn_table(name: str, title: str, seed: int) -> Dataset:
     return Dataset(name, title, (np.asarray(X, dtype=np.float64),), codes(y))
 
 
-def _faces(name: str, size: int, people: int, each: int, seed: int) -> Dataset:
-    X, y = faces((size, size), people, each, seed)
-    return Dataset(name, f"generated faces {size} x {size}", (X,), y)
+def _faces(name: str, height: int, width: int, people: int, each: int, seed: int) -> Dataset:
+    X, y = faces((height, width), people, each, seed)
+    return Dataset(name, f"generated faces {height} x {width}", (X,), y)
 
 
 def _digit_views(each: int | None, seed: int) -> Dataset:
@@ -96,9 +96,13 @@ EMBEDDED: dict[str, Callable[[int], Dataset]] = {
     "digits_400": partial(_digits, 40),
     "iris": partial(_sklearn_table, "iris", "Iris"),
     "wine": partial(_sklearn_table, "wine", "Wine"),
-    "faces_16x16": partial(_faces, "faces_16x16", 16, 15, 10),
-    "faces_32x32": partial(_faces, "faces_32x32", 32, 15, 10),
-    "faces_64x64": partial(_faces, "faces_64x64", 64, 15, 10),
+    "faces_16x16": partial(_faces, "faces_16x16", 16, 16, 15, 10),
+    "faces_32x32": partial(_faces, "faces_32x32", 32, 32, 15, 10),
+    "faces_64x64": partial(_faces, "faces_64x64", 64, 64, 15, 10),
+    "faces_small": partial(_faces, "faces_small", 16, 16, 12, 5),
+    "faces_orl_shape": partial(_faces, "faces_orl_shape", 64, 64, 40, 5),
+    "faces_feret_shape": partial(_faces, "faces_feret_shape", 56, 46, 70, 3),
+    "faces_pie_shape": partial(_faces, "faces_pie_shape", 32, 32, 68, 5),
     "digit_views": partial(_digit_views, 60),
     "swimmer": _swimmer,
     "indian_pines": _indian_pines,

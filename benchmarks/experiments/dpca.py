@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import first_per_class, folds, hidden, per_class, rest
 from ..harness.kinds import Context
 from ..harness.results import Report
 from ..harness.study import Job, Point, cached, carry_out
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..report.study_report import finish
 
 METHODS = ("1-NN", "PCA", "LDA", "DPCA-labels", "DPCA-pairs", "DPCA-both")
@@ -60,11 +60,9 @@ class Parameters:
     pca: int = 100
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("method", self.methods, METHODS)
-        if min(self.runs, self.pairs, self.folds, *self.labelled) < 1:
-            raise ValueError("runs, pairs, folds and labelled must be at least 1")
+        check_positive(self, "runs", "pairs", "folds", "labelled")
 
 
 def run(parameters: Parameters, context: Context) -> Report:

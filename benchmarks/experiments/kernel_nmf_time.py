@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name, load
+from ..data.datasets import check_problems, load, load_available
 from ..data.samples import Dataset
 from ..data.splits import first_per_class
-from ..harness.errors import AbsentData, ConfigError, MissingData
+from ..harness.errors import ConfigError
 from ..harness.kinds import Context
 from ..harness.results import Figure, Line, Panel, Report, Row, Section
 from ..harness.study import Outcome
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
 from ..report.study_report import finish
 
@@ -51,26 +51,15 @@ class Parameters:
     degree: int = 2
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("method", self.methods, METHODS)
-        if min(self.rounds, self.iterations, self.n_components) < 1:
-            raise ValueError("rounds, iterations and n_components must be at least 1")
+        check_positive(self, "rounds", "iterations", "n_components")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
     """Time, then the report."""
-    rows: list[Row] = []
-    skipped: dict[str, str] = {}
-    for name in parameters.problems:
-        try:
-            data = load(name, context.data, context.settings.seed)
-        except AbsentData as error:
-            skipped[name] = str(error)
-        else:
-            rows += _timed(parameters, data, context)
-    if not rows:
-        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
+    rows = [row for data in found.values() for row in _time(parameters, data, context)]
     sections = [Section("Curves", parts=_figures(parameters, Scores(rows, "seconds")))]
     return finish(Outcome(tuple(rows), skipped), context, metrics=("seconds", "growth"), sections=sections)
 
@@ -83,7 +72,7 @@ def shrunk(images: np.ndarray, size: int) -> np.ndarray:
     return images.reshape(n, size, h // size, size, w // size).mean((2, 4))
 
 
-def _timed(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
+def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     """Rows of every round: seconds of a fit at each size, and how much longer the largest takes than the smallest."""
     from ..timing.clock import Clock
 

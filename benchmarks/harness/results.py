@@ -18,6 +18,11 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
+    @classmethod
+    def of(cls, caption: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+        """Make a table of rows that name their cells; the first one gives the columns."""
+        return cls(caption, list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+
 
 @dataclass(frozen=True)
 class Line:

@@ -12,13 +12,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..data.datasets import check_problems
 from ..data.splits import folds
 from ..harness.results import Figure, Panel, Row, Section, Table
 from ..harness.study import Job, Point
+from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
 from ..report.study_report import chosen_line
 
@@ -39,9 +41,53 @@ VARIANTS: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "all-nnls": (DISCRIMINATIVE, "nnls", True),
 }
 
+# name -> (estimator, options): multiplicative rules as the papers, and solvers that come much closer to a minimum
+FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "NMF": ("NMF", {"solver": "multiplicative"}),
+    "NMF-HALS": ("NMF", {"solver": "auto"}),
+    "LNMF": ("LNMF", {}),
+    "NTF": ("NTF", {"solver": "multiplicative"}),
+    "NTF-HALS": ("NTF", {"solver": "auto"}),
+    "2D-NDTF": ("NDTF", {"solver": "auto"}),
+    "2D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
+    "3D-NDTF": ("NDTF", {"solver": "auto"}),
+    "3D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
+    "N2S2L": ("N2S2L", {"solver": "auto"}),
+    "N2S2L-mu": ("N2S2L", {"solver": "multiplicative"}),
+}
+
 Array = np.ndarray
 
 Fit = Callable[[Array, Array], list["Fitted"]]
+
+
+@dataclass(frozen=True)
+class FaceParameters:
+    """What the `[parameters]` of both studies of faces may say.
+
+    Attributes
+    ----------
+    problems, methods : names
+    variants : "all" for all coefficients of a discriminative method as features, "nnls" for nonnegative ones,
+        "all-nnls" for both
+    metrics : of the nearest neighbour; all but the Euclidean are settings of their own
+    splits : random choices of the training images
+    """
+
+    METHODS: ClassVar[tuple[str, ...]] = ()
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    metrics: tuple[str, ...] = DISTANCES
+    splits: int = 5
+
+    def __post_init__(self) -> None:
+        check_problems(self.problems)
+        check_names("method", self.methods, self.METHODS)
+        check_names("variant", self.variants, VARIANTS)
+        check_names("metric", self.metrics, DISTANCES)
+        check_positive(self, "splits", "iterations", "multiplicative_iterations", "folds")
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from nnfactor.models.shared.base import Factorization
 
 from ..data.splits import folds
 from ..harness.errors import ConfigError
+from ..harness.study import Job
 from ..harness.words import unknown
 
 Array = NDArray[Any]
@@ -56,6 +57,11 @@ class Setup:
     metric: str = "euclidean"
     dtype: str = "float32"
     device: str = "cpu"
+
+    @classmethod
+    def of(cls, job: Job, n_components: int, max_iter: int, **more: Any) -> Setup:
+        """On the device and in the precision of a job."""
+        return cls(n_components, max_iter, dtype=job.run.dtype, device=job.run.device, **more)
 
     @property
     def common(self) -> dict[str, Any]:

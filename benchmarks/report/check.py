@@ -38,9 +38,9 @@ def _missed_bars(rows: Sequence[Row], config: Config) -> Iterator[str]:
             yield f"bar missed: {row['claim']}, {row['where']}: {row['measured']}, {row['bar']}"
     tables = all_scores(rows, config, [c.metric for c in config.header.claims])
     for claim in (c for c in config.header.claims if c.origin == "target" and c.metric in tables):
-        verdict = judge(claim, tables[claim.metric])
-        if verdict.verdict == "not met":
-            yield f"bar missed: {claim.text}: {verdict.numbers}"
+        verdict, numbers = judge(claim, tables[claim.metric])
+        if verdict == "not met":
+            yield f"bar missed: {claim.text}: {numbers}"
 
 
 def _lost_methods(rows: Sequence[Row], config: Config) -> Iterator[str]:

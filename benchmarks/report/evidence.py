@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from statistics import fmean
 
 from ..harness.claims import Claim
 from .scores import Scores
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What the results say about a claim: "met", "not met" or "not run", and the numbers behind it."""
-
-    claim: Claim
-    verdict: str
-    numbers: str = ""
-
-
-def judge(claim: Claim, scores: Scores) -> Verdict:
-    """Check one claim. "not run" if a method or all its settings are missing."""
+def judge(claim: Claim, scores: Scores) -> tuple[str, str]:
+    """Check one claim: "met", "not met" or, if a method or all its settings are missing, "not run"; and the numbers."""
     settings = [s for s in scores.matching(claim.settings) if _complete(claim, scores, s)]
     if not settings:
-        return Verdict(claim, "not run")
+        return "not run", ""
     sign = -1 if claim.smaller else 1
     margins = [_margin(claim, scores, [s], sign) for s in settings]
     passed = sum(m >= 0 for m in margins)
@@ -33,7 +23,7 @@ def judge(claim: Claim, scores: Scores) -> Verdict:
     else:
         met = passed == len(settings) if claim.by == "every" else 2 * passed > len(settings)
         numbers = f"in {passed} of {len(settings)}; averages: {_numbers(claim, scores, settings)}"
-    return Verdict(claim, "met" if met else "not met", numbers)
+    return "met" if met else "not met", numbers
 
 
 def _complete(claim: Claim, scores: Scores, setting: str) -> bool:

@@ -58,7 +58,7 @@ def _renew(page: Path, run: Path) -> Path:
 
 
 def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
-    """The blocks of a page, in Markdown: tables, claims, bars, sentences, what was not run."""
+    """Write the blocks of a page in Markdown: tables, claims, bars, what was not run."""
     scores = all_scores(rows, config, [t.metric for t in config.header.tables])
     if scores:
         yield EXPLAINED
@@ -66,11 +66,10 @@ def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
         yield from _block(spec, rows, scores)
     if config.header.claims:
         yield markdown(claim_table(config, scores))
-    yield from (r["text"] for r in rows if r["kind"] == "sentence")
     bars = [[r[column] for column in HEAD] for r in rows if r["kind"] == "check"]
     if bars:
         yield markdown(Table("", HEAD, bars))
-    skipped = [[r["problem"], _shorten(r.get("why") or r["note"])] for r in rows if r["kind"] == "skipped"]
+    skipped = [[r["problem"], _shorten(r["why"])] for r in rows if r["kind"] == "skipped"]
     if skipped:
         yield markdown(Table("", ["not run", "why"], skipped))
 

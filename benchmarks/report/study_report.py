@@ -8,7 +8,7 @@ from typing import Any
 from ..harness.claims import Paper
 from ..harness.config import Config
 from ..harness.kinds import Context
-from ..harness.results import Figure, Line, Picture, Report, Row, Score, Section, Table
+from ..harness.results import Figure, Line, Panel, Picture, Report, Row, Score, Section, Table
 from ..harness.study import Outcome
 from .evidence import judge
 from .scores import Scores
@@ -39,7 +39,7 @@ def finish(
         *sections,
         *_picture_sections(outcome.rows),
         *_claim_sections(config, tables),
-        *_skipped_sections(outcome.skipped),
+        *skipped_sections(outcome.skipped),
     ]
     return Report(
         sections=found,
@@ -117,6 +117,26 @@ def chosen_line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
     return Line(method, [at for at, _ in known], [v for _, v in known])
 
 
+def curve_panel(
+    scores: Scores,
+    pattern: str,
+    title: str,
+    *,
+    y: str = "accuracy (%)",
+    start: Mapping[str, float] | None = None,
+    log_x: bool = False,
+) -> Panel | None:
+    """Draw chosen values against the number at the end of the settings' names; None where no setting fits.
+
+    `start` has settings whose names say no number, and their abscissae.
+    """
+    x = {s: float(s.rpartition("=")[2]) for s in scores.matching([pattern])}
+    if not x:
+        return None
+    lines = [chosen_line(scores, m, {**(start or {}), **x}) for m in scores.methods]
+    return Panel(title, y, [line for line in lines if line.x], log_x=log_x and len(x) > 1, log_y=False)
+
+
 def details(scores: Scores) -> Table:
     """Every number of a metric."""
     head = ["setting", "method", "chosen", "best over parameters", "paper", "chosen - paper", "best point", "runs"]
@@ -134,9 +154,8 @@ def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
     rows = []
     for claim in config.header.claims:
         scores = tables.get(claim.metric, Scores([], claim.metric))
-        verdict = judge(claim, scores)
         column = "" if claim.column == "chosen" else " (best over parameters)"
-        rows.append([claim.origin, claim.text + column, verdict.verdict, verdict.numbers])
+        rows.append([claim.origin, claim.text + column, *judge(claim, scores)])
     return Table("Claims", ["of the", "claim", "verdict", "numbers"], rows)
 
 
@@ -155,7 +174,8 @@ def _claim_sections(config: Config | None, tables: Mapping[str, Scores]) -> list
     return [Section("What should hold", parts=[claim_table(config, tables)])]
 
 
-def _skipped_sections(skipped: Mapping[str, str]) -> list[Section]:
+def skipped_sections(skipped: Mapping[str, str]) -> list[Section]:
+    """List what was not run, and why."""
     if not skipped:
         return []
     return [Section("Not run", parts=[Table("", ["problem", "why"], [[k, v] for k, v in skipped.items()])])]

@@ -124,7 +124,7 @@ def test_a_run_that_cannot_start_says_why_in_one_line(capsys, tmp_path):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 5
     assert all(line.startswith("benchmarks: ") for line in lines)
-    assert "no data folder" in lines[3]
+    assert "no folder named" in lines[3]
     assert "orl_64x64.npz should hold ORL 64 x 64: X (400, 64, 64) uint8" in lines[4]
 
 
@@ -156,7 +156,7 @@ def test_quick_run_end_to_end(tmp_path):
     assert configs.load(folder / "config.toml").parameters.iterations == 15
     page = findings.write(tmp_path, tmp_path / "pages")[0].read_text()
     assert page.startswith("# nge_speed\n")
-    assert "when the iteration number is small" in page
+    assert "| setting | printed ahead up to iteration |" in page
 
 
 def test_heads_stand_over_their_numbers():

@@ -302,7 +302,7 @@ def scores_of(values, paper=None):
 )
 def test_claims(claim, verdict):
     scores = scores_of({"A": {"x": 90, "y": 80, "z": 70}, "B": {"x": 80, "y": 79, "z": 75}}, {"x": {"A": (91.5,)}})
-    assert judge(Claim("t", ("A",), **claim), scores).verdict == verdict
+    assert judge(Claim("t", ("A",), **claim), scores)[0] == verdict
 
 
 def test_claims_are_checked():
@@ -394,7 +394,7 @@ def test_check_judges_no_numbers_of_a_smaller_run(toy, tmp_path, capsys):
 
 
 def test_check_reads_the_bars_of_measurements():
-    config = configs.load(configs.find("nge_speed"))
+    config = configs.load(configs.find("peers"))
     methods = [{"kind": "method", "method": m} for m in config.parameters.methods]
     bar = {"kind": "check", "claim": "c", "where": "w", "bar": "at most 1", "measured": 2.0}
     assert find_faults([*methods, {**bar, "verdict": "met"}], config, config) == []
@@ -542,7 +542,7 @@ def test_all_runs_every_config_and_fails_if_one_does(monkeypatch, tmp_path, caps
 
 @pytest.mark.parametrize("path", configs.known_configs(), ids=lambda p: p.stem)
 def test_quick_variants_need_no_folder(path):
-    from benchmarks.data.problems import FROM_FOLDER, PROBLEMS
+    from benchmarks.data.problems import PROBLEMS
     from benchmarks.experiments.peers.problems import PROBLEMS as RACES
 
     parameters = configs.load(path, variants=["quick"]).parameters
@@ -551,7 +551,7 @@ def test_quick_variants_need_no_folder(path):
     if path.stem == "peers":  # what it reads from a folder is skipped with a reason
         assert any(not RACES[name].folder for name in parameters.problems)
         return
-    own = {name for name in PROBLEMS if name not in FROM_FOLDER}
+    own = {name for name, (_, source, _) in PROBLEMS.items() if source in EMBEDDED}
     assert all(name in EMBEDDED or name in own for name in parameters.problems)
     if path.stem != "nge_speed":
         full = configs.load(path).parameters.problems

@@ -285,12 +285,12 @@ def test_the_quick_comparison_end_to_end(tmp_path):
         assert len({c[0]["error"] for c in methods.values()}) == 1  # the same start
         assert all(a["seconds"] <= b["seconds"] for c in methods.values() for a, b in pairwise(c))
     assert {(m, s) for (_, s), c in curves.items() for m in c if m == "ours"} == {("ours", 0), ("ours", 1)}
-    assert any(r["kind"] == "skipped" and "no data folder" in r["note"] for r in rows)
+    assert any(r["kind"] == "skipped" and "no data folder" in r["why"] for r in rows)
     assert {r["verdict"] for r in rows if r["kind"] == "check"} <= {"met", "not met"}
     assert [r["count"] for r in rows if r["kind"] == "restarts"] == [6]
     page = (folder / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == len(SMALL)
-    assert "what bounds it" in page and "Copy bandwidth" in page
+    assert "what bounds it" in page and "bandwidth" in page
     assert json.loads((folder / "machine.json").read_text())["rates"]["bandwidth"] > 0
 
 

@@ -1,4 +1,4 @@
-"""The bars of the NGE comparison with what was measured, and sentences beside the paper's. Plain numbers, no torch."""
+"""The bars of the NGE comparison with what was measured. Plain numbers, no torch."""
 
 from __future__ import annotations
 
@@ -48,36 +48,3 @@ def _times_to_objective(outcomes: Sequence[Outcome], bars: Mapping[str, float]) 
 def describe_setting(o: Outcome) -> str:
     """Describe the setting in words."""
     return f"{o.title}, {o.order}-D, alpha = {o.alpha:g}"
-
-
-def compare_with_paper(o: Outcome) -> str:
-    """Compare a shape of the paper's Table 1 in one sentence."""
-    assert o.paper is not None
-
-    def named(name: str) -> str:
-        ratio = o.ratio(name, "printed")
-        return "not run" if ratio is None else f"{ratio.median:.2g}x"
-
-    text = (
-        f"{describe_setting(o)}: the paper's M-matrix NGE cost {o.paper.ratio}x an iteration of its multiplicative "
-        f"rule ({o.paper.nge:g} s against {o.paper.ndtf:g} s); here k explicit inverses cost {named('inverses')}, "
-        f"batched Cholesky {named('cholesky')}, CG {named('cg')}."
-    )
-    cg, inverses = o.ratio("cg", "printed"), o.ratio("inverses", "printed")
-    if cg is None or inverses is None:
-        return text
-    if cg.median <= 2 < inverses.median:
-        return text + " The gap was the price of forming inverses, not of the M-matrix step."
-    return text + " The M-matrix step by CG is " + ("dearer here too." if cg.median > 1.05 else "no dearer here.")
-
-
-def compare_first_iterations(o: Outcome) -> str | None:
-    """Say for the paper's Fig. 1 whether the printed rule is ahead of M-matrix NGE while iterations are few."""
-    lead = o.lead()
-    if lead is None:
-        return None
-    if lead == 0:
-        return f"{describe_setting(o)}: not so; M-matrix NGE is at least as low from the first iteration on."
-    if lead == o.iterations:
-        return f"{describe_setting(o)}: the printed rule is lower at every iteration that was looked at."
-    return f"{describe_setting(o)}: the printed rule is lower up to iteration {lead}, then M-matrix NGE is."

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from itertools import product
 
-from ...data.problems import Problem, load, needs_folder
+from ...data.datasets import load_available
+from ...data.problems import load
 from ...harness.errors import MissingData
 from ...harness.kinds import Context
 from ...harness.results import Report
@@ -23,24 +24,13 @@ def run(parameters: Parameters, context: Context) -> Report:
     from .race import run_setting, total_iterations
     from .report import report
 
-    problems, skipped = _problems(parameters, context)
-    settings = list(product(problems, parameters.orders, parameters.alphas))
+    found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
+    if skipped and context.data is not None:  # a folder that was not named skips, one without the file is an error
+        raise MissingData("; ".join(skipped.values()))
+    settings = list(product(found.values(), parameters.orders, parameters.alphas))
     tick = context.progress(len(settings) * total_iterations(parameters), "nge_speed")
     outcomes = []
     for problem, order, alpha in settings:
         context.say(f"{problem.title}, {order}-D, alpha = {alpha:g}")
         outcomes.append(run_setting(parameters, problem, order, alpha, context, tick))
     return report(parameters, outcomes, skipped, context)
-
-
-def _problems(parameters: Parameters, context: Context) -> tuple[list[Problem], dict[str, str]]:
-    """The problems that can be run, and why others cannot: a folder that was not named skips, a bad one is an error."""
-    problems, skipped = [], {}
-    for name in parameters.problems:
-        if needs_folder(name) and context.data is None:
-            skipped[name] = "no data folder: give --data DIR or NNFACTOR_DATA"
-        else:
-            problems.append(load(name, context.data, context.settings.seed))
-    if not problems:
-        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
-    return problems, skipped

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ...data.problems import check_name
-from ...harness.words import check_names
+from ...data.problems import PROBLEMS
+from ...harness.words import check_names, check_positive
 
 LABELS = {
     "printed": "multiplicative, as printed",
@@ -67,12 +67,10 @@ class Parameters:
     memory: bool = True
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_names("problem", self.problems, PROBLEMS)
         check_names("method", self.methods, LABELS)
         if set(self.orders) - {2, 3}:
             raise ValueError(f"orders may be 2 (vectors) and 3 (images as matrices), got {list(self.orders)}")
-        if min(self.iterations, self.solved_iterations, self.stretch) < 1:
-            raise ValueError("iterations, solved_iterations and stretch must be at least 1")
+        check_positive(self, "iterations", "solved_iterations", "stretch")
         if not (self.problems and self.alphas and self.orders and self.methods):
             raise ValueError("problems, alphas, orders and methods must not be empty")

@@ -10,6 +10,7 @@ from typing import Any
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
 from ...report.bars import bar_rows, bar_section
+from ...report.study_report import skipped_sections
 from ...timing.memory import how
 from .checks import judge_bars
 from .numbers import Everything, Outcome, Trail, spread
@@ -27,11 +28,11 @@ def report(p: Parameters, found: Everything, context: Context) -> Report:
         _others(p, found),
         *(_problem(p, o) for o in found.outcomes),
         *([_restarts(found)] if found.restarts else []),
-        _method(p, found, measures, context),
+        *skipped_sections(_skipped(found)),
     ]
     rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
     rows += bar_rows(bars)
-    rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in _skipped(found).items()]
+    rows += [{"kind": "skipped", "problem": name, "why": why} for name, why in _skipped(found).items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures, "rates": asdict(found.rates)})
 
 
@@ -115,31 +116,6 @@ def _restarts(found: Everything) -> Section:
         "ladder of iteration counts. Starts are the ones that the batch draws."
     )
     return Section("Restarts", [text], [Table("Seconds", head, rows)])
-
-
-def _method(p: Parameters, found: Everything, memory: str, context: Context) -> Section:
-    device, threads = context.device, context.settings.threads
-    clock = "processor time" if device.type == "cpu" and threads == 1 else "wall-clock time, the queue emptied"
-    rates = found.rates
-    text = [
-        f"Times are {clock}; {threads} thread(s) for torch and for every BLAS. First calls are discarded; calls under "
-        "0.05 s are repeated three times and the median counts; methods take turns rung by rung. A call of ours is "
-        "timed up to its last reading of the objective, so that the final residual in float64 is no iteration time; "
-        "scikit-learn's and TensorLy's functions compute none.",
-        "scikit-learn, TensorLy, torchnmf and our plain solvers go on from their factors, the overhead of a call (from "
-        "calls of one and of three iterations) being subtracted for every call but the first; our default is run from "
-        "scratch to every rung, since it may remember more than its factors. TensorLy runs with the faster of its "
-        "NumPy and PyTorch backends. No method computes its stopping criterion, but ours reads its objective every "
-        "ten iterations.",
-        f"A climb ends when the error fell by no more than {p.settle:g} of itself over the last half of its "
-        f"iterations, after {p.seconds:g} s of measured time or {p.max_iter} iterations; why is in the tables. "
-        "An arrival lies between two rungs on a straight line.",
-        f"Copy bandwidth {rates.bandwidth / 1e9:.3g} GB/s, matrix products {rates.operations / 1e9:.4g} Gflop/s"
-        f"{', both by device events' if device.type == 'cuda' else ''}; the roofline share of an iteration is the "
-        "least time of its two products with the data over its own time.",
-        f"Memory on top: three iterations, beyond data and factors; {memory}.",
-    ]
-    return Section("How this was measured", text + [f"Skipped: {n}: {why}." for n, why in _skipped(found).items()])
 
 
 def _skipped(found: Everything) -> dict[str, str]:

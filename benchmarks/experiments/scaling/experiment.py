@@ -14,4 +14,4 @@ def run(parameters: Parameters, context: Context) -> Report:
     from .cases import measure
     from .report import report
 
-    return report(parameters, measure(parameters, context), context)
+    return report(parameters, measure(parameters, context))

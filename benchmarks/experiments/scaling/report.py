@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Section, Table
 from .cases import medians, typical_share
 from .parameters import LABELS, Parameters
 
 
-def report(p: Parameters, curves: Sequence[Any], context: Context) -> Report:
+def report(p: Parameters, curves: Sequence[Any]) -> Report:
     """Everything a person should see, and every number."""
     sections = [
         _slopes(curves),
         *(_section(v, [c for c in curves if c.vary == v]) for v in p.vary),
-        _method(p, context),
     ]
     rows = [
         {
@@ -63,17 +61,3 @@ def _section(vary: str, curves: Sequence[Any]) -> Section:
     ]
     table = Table("Milliseconds per iteration", ("solver", "size", "median", "min to max"), rows)
     return Section(LABELS[vary], (), [Figure("Time per iteration", [panel]), table])
-
-
-def _method(p: Parameters, context: Context) -> Section:
-    text = [
-        f"One size at a time, all others at {p.samples} samples, {p.features} features, {p.n_components} components "
-        "(ten times the samples for graphs, ten times samples and features for sparse data). Data are uniform, starts "
-        "random.",
-        f"Time per iteration: a fit of {p.iterations + 1} iterations less a fit of one, both up to their last reading "
-        f"of the objective, over {p.iterations}; medians of {p.repeats} rounds in which all sizes take turns, the "
-        "first round discarded.",
-        "The roofline is the least time of the two products with the data at the copy bandwidth and the GEMM rate that "
-        f"were measured in this run{' by device events' if context.device.type == 'cuda' else ''}.",
-    ]
-    return Section("How this was measured", text)
