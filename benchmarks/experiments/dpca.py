@@ -1,11 +1,4 @@
-"""Discriminant PCA with labels, with constraints, with both (paper 004, second part), against PCA and LDA.
-
-The paper's text ends before its results. Its protocol: the first half of each class trains, the rest tests; of the
-training samples a few, drawn at random, are labelled; 1-NN after the projection; 100 runs; eta and lam in 0.1, 1, 10.
-What it does not say, and is done here: features are standardised on the training half (missing values become its mean);
-the nearest neighbour sees labelled samples only; constraints are pairs drawn from the training half; the number of
-directions is chosen by the same cross-validation as eta and lam; images go through PCA first.
-"""
+"""Discriminant PCA with labels, with pairs, with both (Sun and Zhang 2009), against PCA and LDA."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Kernel NMF against NMF, LNMF, polynomial NMF and kernel PCA (paper 004, Tables 1 and 2, Figs. 1 and 3).
+"""Kernel NMF against NMF, LNMF, polynomial NMF and kernel PCA (Zhang and Liu 2009, Tables 1 and 2, Figs. 1 and 3).
 
-The first half of each person's images trains, the rest tests; k = N m / (N + m); 1-NN on coefficients; kernel
-parameters by cross-validation on the training half. Random starts: `runs` of them are averaged. The images are said to
-be 16 x 16, 32 x 32 and 64 x 64; smaller ones are means over pixels here.
+Random starts: `runs` of them are averaged. docs/findings/kernel_nmf_accuracy.md has the protocol.
 """
 
 from __future__ import annotations

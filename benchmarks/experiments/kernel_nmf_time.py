@@ -74,19 +74,14 @@ def shrunk(images: np.ndarray, size: int) -> np.ndarray:
 
 def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     """Rows of every round: seconds of a fit at each size, and how much longer the largest takes than the smallest."""
-    from ..timing.clock import Clock
+    from ..timing.clock import Clock, time_rounds
 
     X = {s: shrunk(data.X[first_per_class(data.y)], s).reshape(-1, s * s) for s in p.sizes}
-    clock, fits = Clock.on(context.device, context.settings.threads), list(product(p.methods, p.sizes))
-    tick = context.progress(len(fits) * (p.rounds + 1), "kernel_nmf_time")
-    seconds: dict[Any, float] = {}
-    for turn in range(p.rounds + 1):
-        for method, size in fits if turn % 2 else reversed(fits):
-            work = partial(_fit, p, method, X[size], context)
-            seconds[method, size], _ = clock.time(work)
-            tick(1)
-        if turn:
-            yield from _rows(p, data.name, turn - 1, seconds)
+    works = {(m, s): partial(_fit, p, m, X[s], context) for m, s in product(p.methods, p.sizes)}
+    clock = Clock.on(context.device, context.settings.threads)
+    tick = context.progress(len(works) * (p.rounds + 1), "kernel_nmf_time")
+    for turn, seconds in enumerate(time_rounds(works, p.rounds, clock, tick)):
+        yield from _rows(p, data.name, turn, seconds)
 
 
 def _rows(p: Parameters, problem: str, turn: int, seconds: dict[Any, float]) -> Iterator[Row]:

@@ -1,8 +1,6 @@
-"""Nonnegative semi-supervised learning against subspace and transductive methods (paper 000, Table 1 and Fig. 4).
+"""Nonnegative semi-supervised learning against subspace and transductive methods (Wang et al. 2009b, Table 1, Fig. 4).
 
-Two images of each person, drawn at random, are labelled; the others are not, and are the ones that are classified.
-Semi-supervised methods learn from all of them, the others from the labelled ones. k = N m / (N + m) for N labelled
-images, q = classes; 1-NN among the labelled.
+Labelled images are drawn at random; the others are classified. docs/findings/n2s2l_accuracy.md has the protocol.
 """
 
 from __future__ import annotations

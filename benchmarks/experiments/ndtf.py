@@ -1,7 +1,6 @@
-"""Nonnegative discriminative tensor factorization against subspace methods (paper 002, Table 2 and Fig. 4).
+"""Nonnegative discriminative tensor factorization against subspace methods (Wang et al. 2009a, Table 2 and Fig. 4).
 
-A random half of each person's images trains, the rest tests; k = N m / (N + m), q = classes; 1-NN; test images clean or
-with a patch. NTF and 3D-NDTF take images as matrices, the others as vectors.
+NTF and 3D-NDTF take images as matrices, the others as vectors. docs/findings/ndtf_accuracy.md has the protocol.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""S-RLSC against LapRLSC, SRC, 1-NN and harmonic functions (paper 003, Figs. 5, 7 and 8, Tables 2 and 4-7).
+"""S-RLSC against LapRLSC, SRC, 1-NN and harmonic functions (Fan et al. 2011, Figs. 5, 7 and 8, Tables 2 and 4-7).
 
-A share of every class is held out; of the rest, m samples per class are labelled. "accuracy" is that of the unlabelled
-rest, which the semi-supervised methods see in training; "out_of_sample" that of the held-out samples. All samples are
-brought to unit length first. The l1 codes of a split do not depend on labels: computed once, used at every m and point.
+"accuracy" is that of unlabelled training samples, "out_of_sample" that of held-out ones. The l1 codes of a split do not
+depend on labels: they are computed once, and used at every m and point.
 """
 
 from __future__ import annotations

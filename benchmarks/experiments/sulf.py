@@ -1,7 +1,6 @@
 """SULF against factorizations of one view and of all, CCA, co-training and co-regularized spectral clustering.
 
-Paper 001, Tables 3 and 4, Fig. 2. Some samples of every class are labelled; everything is learnt from all samples, and
-measured on the others: by a classifier, or by k-means on the unlabelled ones alone.
+Jiang et al. 2014, Tables 3 and 4, Fig. 2; docs/findings/sulf_classification.md has the protocol.
 """
 
 from __future__ import annotations

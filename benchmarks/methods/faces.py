@@ -6,6 +6,7 @@ One fit is measured many ways: a row per point, feature variant, distance and se
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
@@ -262,20 +263,12 @@ def _by_value(
     rows: Sequence[Row], names: Sequence[str]
 ) -> Iterator[tuple[tuple[str, str, str], str, float, list[float]]]:
     """(problem, distance, method), parameter, value: means over the splits at every point that has it."""
-    scores = [r for r in rows if r["kind"] == "score"]
-    groups = dict.fromkeys((r["problem"], r["setting"], r["method"]) for r in scores if len(r["point"]) > 0)
-    for group, name in product(groups, names):
-        mine = [r for r in scores if (r["problem"], r["setting"], r["method"]) == group and name in r["point"]]
-        values = sorted({r["point"][name] for r in mine})
-        for value in values if len(values) > 1 else ():
-            at = [r for r in mine if r["point"][name] == value]
-            yield (
-                group,
-                name,
-                value,
-                [fmean(r["accuracy"] for r in at if r["point"] == p) for p in _unique([r["point"] for r in at])],
-            )
-
-
-def _unique(points: Sequence[Point]) -> list[Point]:
-    return [p for i, p in enumerate(points) if p not in points[:i]]
+    accuracies: dict[Any, dict[float, dict[str, list[float]]]] = {}
+    for r, name in product((r for r in rows if r["kind"] == "score"), names):
+        if name in r["point"]:
+            by_point = accuracies.setdefault(((r["problem"], r["setting"], r["method"]), name), {})
+            at = by_point.setdefault(r["point"][name], {}).setdefault(json.dumps(r["point"]), [])
+            at.append(r["accuracy"])
+    for (group, name), values in accuracies.items():
+        for value in sorted(values) if len(values) > 1 else ():
+            yield group, name, value, [fmean(v) for v in values[value].values()]

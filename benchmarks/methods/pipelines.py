@@ -5,7 +5,6 @@ Everything here is `fit(X, y)` and `transform(X)`; y holds -1 for samples withou
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -25,6 +24,7 @@ from ..data.splits import folds
 from ..harness.errors import ConfigError
 from ..harness.study import Job
 from ..harness.words import unknown
+from ..timing.clock import Clock, time_rounds
 
 Array = NDArray[Any]
 
@@ -130,19 +130,12 @@ def fit_all(estimators: Sequence[Any], X: Any, y: Any = None) -> list[Any]:
 
 
 def batch_speedup(make: Callable[[], Sequence[Any]], X: Any, y: Any = None, rounds: int = 5) -> list[float]:
-    """How many times faster `fit_all` is than one after the other, round by round.
+    """Measure, round by round, how many times faster `fit_all` is than one fit after the other.
 
-    `make` gives new estimators each time. The two take turns, the first round is discarded.
+    `make` gives new estimators each time.
     """
-    ratios = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        fit_all(make(), X, y)
-        between = time.perf_counter()
-        for estimator in make():
-            estimator.fit(X, y)
-        ratios.append((time.perf_counter() - between) / (between - start))
-    return ratios[1:]
+    works = {"batch": lambda: fit_all(make(), X, y), "loop": lambda: [estimator.fit(X, y) for estimator in make()]}
+    return [s["loop"] / s["batch"] for s in time_rounds(works, rounds, Clock())]
 
 
 def features(model: Any, X: Array) -> Array:

@@ -33,7 +33,7 @@ def write(folder: Path, config: Config, report: Report, machine: Mapping[str, An
     write_rows(folder, report.rows)
     (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
     (folder / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
-    _write_csv(folder / "summary.csv", summary)
+    write_csv(folder / "summary.csv", summary)
     page = folder / "report.html"
     page.write_text(render(config, report, machine), encoding="utf-8")
     return page
@@ -88,7 +88,8 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows with the union of their keys as columns."""
     names = list(dict.fromkeys(key for row in rows for key in row))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..harness.claims import Paper
 from ..harness.config import Config
 from ..harness.kinds import Context
-from ..harness.results import Figure, Line, Panel, Picture, Report, Row, Score, Section, Table
+from ..harness.results import Line, Panel, Picture, Report, Row, Score, Section, Table
 from ..harness.study import Outcome
 from .evidence import judge
 from .scores import Scores
@@ -35,11 +34,11 @@ def finish(
     config, values = context.config, dict(values or {})
     tables = all_scores(outcome.rows, config, metrics)
     found = [
-        *(score_sections(tables) if tables else []),
+        *(_score_section(scores) for scores in tables.values()),
         *sections,
-        *_picture_sections(outcome.rows),
-        *_claim_sections(config, tables),
-        *skipped_sections(outcome.skipped),
+        _picture_section(outcome.rows),
+        Section("What should hold", parts=[claim_table(config, tables)] if config else ()),
+        skipped_section(outcome.skipped),
     ]
     return Report(
         sections=found,
@@ -62,16 +61,10 @@ def all_scores(rows: Sequence[Row], config: Config | None, metrics: Sequence[str
     return {name: scores for name, scores in tables.items() if scores.rows}
 
 
-def score_sections(tables: Mapping[str, Scores]) -> list[Section]:
-    """Per metric: one table to look at, one to look up."""
-    return [
-        Section(
-            f"Results: {metric}",
-            [_source(scores.paper), EXPLAINED],
-            [overview(scores), details(scores)],
-        )
-        for metric, scores in tables.items()
-    ]
+def _score_section(scores: Scores) -> Section:
+    """One table to look at, one to look up."""
+    source = f"The paper's values: {scores.paper.source}." if scores.paper else "The paper prints no values for this."
+    return Section(f"Results: {scores.metric}", [source, EXPLAINED], [overview(scores), details(scores)])
 
 
 UNITS = {  # what a metric is, where its name does not say it
@@ -164,31 +157,16 @@ def _average(scores: Scores, column: str, method: str, settings: Sequence[str]) 
     return None if mean is None else Score(mean)
 
 
-def _source(paper: Paper | None) -> str:
-    return f"The paper's values: {paper.source}." if paper else "The paper prints no values for this."
+def skipped_section(skipped: Mapping[str, str]) -> Section:
+    """List what was not run, and why; a section without rows is not shown."""
+    return Section("Not run", parts=[Table("", ["problem", "why"], list(skipped.items()))])
 
 
-def _claim_sections(config: Config | None, tables: Mapping[str, Scores]) -> list[Section]:
-    if config is None or not config.header.claims:
-        return []
-    return [Section("What should hold", parts=[claim_table(config, tables)])]
-
-
-def skipped_sections(skipped: Mapping[str, str]) -> list[Section]:
-    """List what was not run, and why."""
-    if not skipped:
-        return []
-    return [Section("Not run", parts=[Table("", ["problem", "why"], [[k, v] for k, v in skipped.items()])])]
-
-
-def _picture_sections(rows: Sequence[Row]) -> list[Section]:
+def _picture_section(rows: Sequence[Row]) -> Section:
     """The rows that `pictures.row` made."""
-    parts: list[Table | Figure | Picture] = [
-        Picture(f"{r['problem']}, {r['method']}: {r['caption']}", r["png"], r["width"])
-        for r in rows
-        if r["kind"] == "picture"
-    ]
-    return [Section("Pictures", parts=parts)] if parts else []
+    shown = [r for r in rows if r["kind"] == "picture"]
+    caption = lambda r: f"{r['problem']}, {r['method']}: {r['caption']}"
+    return Section("Pictures", parts=[Picture(caption(r), r["png"], r["width"]) for r in shown])
 
 
 def _seconds(rows: Sequence[Row]) -> float:

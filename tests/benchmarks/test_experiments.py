@@ -75,7 +75,7 @@ def without_times(rows):
 # Data sets
 
 
-@pytest.mark.parametrize("name", [n for n in EMBEDDED if n not in ("indian_pines",)])
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_data(name):
     data = load(name, None, 0)
     assert {len(v) for v in data.views} == {len(data.y)}

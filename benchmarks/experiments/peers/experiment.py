@@ -1,8 +1,4 @@
-"""NMF, KL-NMF, nonnegative CP and restarts against scikit-learn, TensorLy and torchnmf: time to common errors.
-
-Every method starts from the same arrays and climbs a ladder of iteration counts; per start, the targets are 1.02, 1.005
-and 1.001 times the worse of the errors that our default and the rival end with after long runs.
-"""
+"""NMF, KL-NMF, nonnegative CP and restarts against scikit-learn, TensorLy and torchnmf: time to common errors."""
 
 from __future__ import annotations
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .problems import FROBENIUS, PROBLEMS, RESTARTS, SPARSE, check_name
+from ...harness.words import check_names
+from .problems import FROBENIUS, PROBLEMS, RESTARTS, SPARSE
 
 LABELS = {
     "ours": "nnfactor, default",
@@ -63,11 +64,10 @@ class Parameters:
     memory: bool = True
 
     def __post_init__(self) -> None:
-        for field, known in (("problems", PROBLEMS), ("restarts", RESTARTS), ("sparse", SPARSE)):
-            for name in getattr(self, field):
-                check_name(name, known, field)
-        for name in self.methods:
-            check_name(name, dict.fromkeys(LABELS), "methods")
+        check_names("problem", self.problems, PROBLEMS)
+        check_names("restart", self.restarts, RESTARTS)
+        check_names("sparse problem", self.sparse, SPARSE)
+        check_names("method", self.methods, LABELS)
         if "ours" not in self.methods:
             raise ValueError("methods must name 'ours': everything is measured against it")
         if not self.factors or min(self.factors) <= 1:

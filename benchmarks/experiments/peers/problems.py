@@ -12,8 +12,6 @@ import numpy as np
 
 from ...data import datasets
 from ...data.generated import faces
-from ...harness.errors import ConfigError
-from ...harness.words import unknown
 
 FROBENIUS, KL, NTF = "frobenius", "kullback-leibler", "ntf"
 
@@ -46,13 +44,6 @@ class Spec:
     def loss(self) -> str:
         """As the estimators call it."""
         return KL if self.group == KL else FROBENIUS
-
-
-def check_name(name: str, known: dict[str, Spec] | None = None, where: str = "problems") -> None:
-    """A ConfigError unless there is such a problem."""
-    known = PROBLEMS if known is None else known
-    if name not in known:
-        raise ConfigError(unknown(f"parameters.{where}", name, known, what="problem"))
 
 
 def starts(shape: tuple[int, ...], n_components: int, mean: float, count: int, seed: int) -> list[list[np.ndarray]]:

@@ -10,7 +10,7 @@ from typing import Any
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
 from ...report.bars import bar_rows, bar_section
-from ...report.study_report import skipped_sections
+from ...report.study_report import skipped_section
 from ...timing.memory import how
 from .checks import judge_bars
 from .numbers import Everything, Outcome, Trail, spread
@@ -27,8 +27,10 @@ def report(p: Parameters, found: Everything, context: Context) -> Report:
         bar_section(bars),
         _others(p, found),
         *(_problem(p, o) for o in found.outcomes),
-        *([_restarts(found)] if found.restarts else []),
-        *skipped_sections(_skipped(found)),
+        Section(
+            "Restarts", (), [Table.of("Seconds of a loop and of the batch", [_restart_row(r) for r in found.restarts])]
+        ),
+        skipped_section(_skipped(found)),
     ]
     rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
     rows += bar_rows(bars)
@@ -105,19 +107,6 @@ def _line(trail: Trail, at: int, lowest: float) -> tuple[list[float], list[float
     return [p[at] for p in points], [p[2] / lowest - 1 for p in points]
 
 
-def _restarts(found: Everything) -> Section:
-    head = ("problem", "restarts", "cd loop s", "iterations each", "batch s to median", "batch s to best", "own loop s")
-    rows = []
-    for r in found.restarts:
-        there = [x.seconds if (x := r.batch[t]) else None for t in ("median", "best")]
-        rows.append((r.title, r.count, r.loop_seconds, r.loop_iterations, *there, r.own_seconds))
-    text = (
-        "The loop runs scikit-learn's cd from every start at its default tolerance; the batch is run from scratch to a "
-        "ladder of iteration counts. Starts are the ones that the batch draws."
-    )
-    return Section("Restarts", [text], [Table("Seconds", head, rows)])
-
-
 def _skipped(found: Everything) -> dict[str, str]:
     return found.skipped | {f"{LABELS[n]} on {o.title}": w for o in found.outcomes for n, w in o.skipped.items()}
 
@@ -149,4 +138,9 @@ def _other_rows(found: Everything) -> Iterator[Row]:
             f"{n}_{k}": v for n, s in c.ratios.items() for k, v in asdict(s).items()
         }
     for r in found.restarts:
-        yield {"kind": "restarts", **asdict(r), "own_speedup": r.own_speedup}
+        yield {"kind": "restarts", **_restart_row(r)}
+
+
+def _restart_row(r: Any) -> Row:
+    there = {f"batch_seconds_to_{t}": x and x.seconds for t, x in r.batch.items()}
+    return {**asdict(r), "own_speedup": r.own_speedup, **there}

@@ -6,13 +6,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ...harness.errors import MissingData
 from ...harness.kinds import Context
 from ...timing import roofline
 from ...timing.clock import Clock
 from .costs import memory, multiplicative_sweep, sparse_iterations, time_products
-from .methods import Method, build, objective, one_thread_each, why_not
+from .methods import Method, build, objective, why_not
 from .numbers import RIVALS, Everything, Outcome, Trail
 from .parameters import Parameters
 from .problems import KL, NTF, PROBLEMS, Spec, starts
@@ -22,7 +23,7 @@ from .restarts import run_restarts
 
 def measure_all(parameters: Parameters, context: Context) -> Everything:
     """All parts; one number of threads for every library."""
-    with one_thread_each(context.settings.threads):
+    with threadpool_limits(context.settings.threads):
         return _measure_all(parameters, context)
 
 
