@@ -8,15 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
-from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from torch import Tensor
 
 from .core import Graph, as_graph
-from .core.graph.neighbors import Pairs, Points, joined, nearest, read_points, shortest
+from .core.arguments import positive, whole
+from .core.graph.distances import gaussian, median_length
+from .core.graph.neighbors import Pairs, Points, join_pairs, nearest, read_points, shortest
+from .core.labels import number_classes, to_host
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kernel = Callable[[np.ndarray], np.ndarray]
@@ -58,10 +61,10 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
     >>> knn_graph([[0.0], [1.0], [5.0], [7.0]], n_neighbors=1).toarray().astype(int).tolist()
     [[0, 1, 0, 0], [1, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]]
     """
-    p = _whole(n_neighbors, "n_neighbors", least=1)
+    whole("n_neighbors", n_neighbors)
     points = read_points(X)
     kernel = _kernel(weights, points.unit)  # before the work: it may refuse
-    return _links(points.n, nearest(points, min(p, points.n - 1)), kernel)
+    return _links(points.n, nearest(points, min(int(n_neighbors), points.n - 1)), kernel)
 
 
 def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Graph, Graph]:
@@ -98,10 +101,12 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
     >>> marginal_fisher_graphs([[0.0], [1.0], [2.0], [9.0], [5.0]], [0, 0, 1, 1, -1], n_pairs=1)
     (Links(5 nodes, 2 links), Links(5 nodes, 1 links))
     """
-    k1 = 3 if n_neighbors is None else _whole(n_neighbors, "n_neighbors", least=1)
-    points, k2 = read_points(X), _whole(n_pairs, "n_pairs", least=0)
+    k1 = 3 if n_neighbors is None else n_neighbors
+    whole("n_neighbors", k1)
+    whole("n_pairs", n_pairs, least=0)
+    points = read_points(X)
     code = _codes(y, points.n)
-    return _intrinsic(points, code, k1), _penalty(points, code, k2)
+    return _intrinsic(points, code, int(k1)), _penalty(points, code, int(n_pairs))
 
 
 def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
@@ -130,7 +135,7 @@ def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
         if move > (0,) * len(lengths) and (neighbors == 8 or sum(map(abs, move)) == 1):  # links have no direction: half
             here, there = (cells[_stay(m, lengths)].ravel() for m in (move, tuple(-step for step in move)))
             found.append((here, there, np.ones(len(here))))
-    return _links(cells.size, joined(found))
+    return _links(cells.size, join_pairs(found))
 
 
 def pixels(cube: Array) -> Array:
@@ -196,7 +201,7 @@ def _intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:
         else:
             i, j, squared = nearest(points.take(members), k1)
             found.append((members[i], members[j], squared))
-    return _links(points.n, joined(found), cliques=cliques if (cliques >= 0).any() else None)
+    return _links(points.n, join_pairs(found), cliques=cliques if (cliques >= 0).any() else None)
 
 
 def _penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
@@ -204,7 +209,7 @@ def _penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
     if classes > 1 and k2 > 0:
         some = points.take(labelled)
         found = [shortest(some, code[labelled], c, k2) for c in range(classes)]
-    i, j, squared = joined(found)
+    i, j, squared = join_pairs(found)
     return _links(points.n, (labelled[i], labelled[j], squared))
 
 
@@ -222,39 +227,33 @@ def _stay(move: Sequence[int], lengths: Sequence[int]) -> tuple[slice, ...]:
     return tuple(slice(max(0, -s), length - max(0, s)) for s, length in zip(move, lengths, strict=True))
 
 
-def _whole(value: Any, name: str, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ValueError(f"{name} must be an integer >= {least}, got {value!r}")
-    return int(value)
-
-
 def _kernel(weights: Any, unit: float) -> Kernel:
     """Weights of links from their squared distances in a unit of length."""
     if isinstance(weights, str) and weights == "binary":
         return np.ones_like
     median = isinstance(weights, str) and weights == "median"
-    if not median and (isinstance(weights, bool) or not isinstance(weights, Real) or not 0 < float(weights) < math.inf):
-        raise ValueError(f'weights must be "binary", "median" or a finite number sigma > 0, got {weights!r}')
+    if not median:
+        positive("weights", weights, also='"binary", "median" or ')
 
-    def gaussian(squared: np.ndarray) -> np.ndarray:
-        length = np.sqrt(squared) * unit
-        sigma = float(weights) if not median else np.median(length[length > 0]) if length.any() else 1.0
-        with np.errstate(over="ignore"):  # the weight is 0 then
-            return np.exp(-np.square(length / sigma))
+    def weigh(squared: np.ndarray) -> np.ndarray:
+        width = median_length(squared) if median else float(weights) / unit
+        return gaussian(torch.from_numpy(squared.copy()), width).numpy()
 
-    return gaussian
+    return weigh
 
 
 def _shape(shape: Any) -> tuple[int, ...]:
     lengths = tuple(shape) if isinstance(shape, Sequence | np.ndarray) else (shape,)
     if not lengths:
         raise ValueError("shape is empty; it needs a length for every axis, as (h, w)")
-    return tuple(_whole(length, "every length in shape", least=1) for length in lengths)
+    for length in lengths:
+        whole("every length in shape", length)
+    return tuple(map(int, lengths))
 
 
 def _codes(y: Any, n: int) -> np.ndarray:
     """Classes as 0, 1, ... in increasing order of their labels; -1 where unlabelled."""
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    y = to_host(y)
     if y.shape != (n,):
         raise ValueError(f"y has shape {y.shape}, but X has {n} samples; it needs one label per sample")
     if y.dtype.kind not in "iufb":
@@ -262,6 +261,4 @@ def _codes(y: Any, n: int) -> np.ndarray:
     known = (y != -1) & (y == y)
     if y.dtype.kind == "f" and not (np.isfinite(y[known]) & (y[known] == np.floor(y[known]))).all():
         raise ValueError("y holds fractions or infinity; labels must be integers, -1 or NaN for unlabelled samples")
-    code = np.full(n, -1)
-    code[known] = np.unique(y[known], return_inverse=True)[1]
-    return code
+    return number_classes(y, known)[0]

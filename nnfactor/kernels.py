@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from .core.arguments import positive, whole
 from .core.data.as_data import as_tensor
 from .core.data.csr import from_torch_sparse
+from .core.graph.distances import gaussian, inner_products, median_length, row_squares, squared_distances, store_like
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
 REACH = 30  # square roots of kernels within 2^-30 .. 2^30 are left as they are: their squares fit float32
@@ -182,14 +183,14 @@ class Kernel:
         if callable(self.name) or self.name == "precomputed":
             K = as_tensor(self.name(X, self.X) if callable(self.name) else X, "kernel")
             return K.double() / self.root_unit / self.root_unit, torch.finfo(K.dtype).eps
-        X = _alike(_points(X), self.X)
+        X = store_like(_points(X), self.X)
         if X.shape[1] != self.X.shape[1]:
             raise ValueError(f"X has {X.shape[1]} features, but the kernel was fixed on {self.X.shape[1]}")
         if self.name == "rbf":
-            length = _lengths(X / self.unit, self.X / self.unit, self.centre)
-            K = length.div_(max(self.sigma / self.unit, 1e-290)).square_().mul_(-0.5).exp_()
+            squared = squared_distances(X / self.unit, self.X / self.unit, self.centre)
+            K = gaussian(squared, math.sqrt(2) * (self.sigma / self.unit))
         else:
-            K = _inner(X / self.unit, self.X / self.unit).pow_(self.degree)
+            K = inner_products(X / self.unit, self.X.T / self.unit).pow_(self.degree)
         return K, torch.finfo(torch.float64).eps
 
 
@@ -231,7 +232,7 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
         return Kernel(kernel, points, n, sigma=width, unit=unit, centre=centre)
     degree = 1 if kernel == "linear" else int(degree)
     peak = _peak(points)
-    longest = peak and peak * float(_squares(points / peak).max()) ** 0.5
+    longest = peak and peak * float(row_squares(points / peak).max()) ** 0.5
     unit = _unit(longest, REACH / degree)
     if abs(math.log2(unit)) * degree > 1000:
         raise ValueError(f"X has entries up to {peak:g}: too large or small for degree={degree}; rescale X")
@@ -242,11 +243,9 @@ def check_kernel(kernel: Any, sigma: Any, degree: Any) -> None:
     """Refuse an unknown kernel or a bad parameter of it (ValueError)."""
     if not callable(kernel) and not (isinstance(kernel, str) and kernel in NAMED):
         raise ValueError(f"kernel={kernel!r} is not known; use {', '.join(map(repr, NAMED))} or a callable k(X, Y)")
-    number = isinstance(sigma, Real) and not isinstance(sigma, bool) and 0 < float(sigma) < math.inf
-    if not number and not (isinstance(sigma, str) and sigma == "median"):
-        raise ValueError(f"sigma must be 'median' or a finite number > 0, got {sigma!r}")
-    if not isinstance(degree, Integral) or isinstance(degree, bool) or degree < 1:
-        raise ValueError(f"degree must be a whole number >= 1, got {degree!r}")
+    if not (isinstance(sigma, str) and sigma == "median"):
+        positive("sigma", sigma, also="'median' or ")
+    whole("degree", degree)
 
 
 def _points(X: Any) -> Any:
@@ -265,41 +264,15 @@ def _points(X: Any) -> Any:
     return X
 
 
-def _alike(X: Any, fitted: Any) -> Any:
-    """Samples stored like those that the kernel was fixed on."""
-    if sp.issparse(fitted):
-        return X if sp.issparse(X) else sp.csr_array(X.cpu().numpy())
-    return torch.from_numpy(X.toarray()).to(fitted.device) if sp.issparse(X) else X.to(fitted.device)
-
-
-def _inner(X: Any, Y: Any) -> Tensor:
-    """`x'y` for all pairs, dense."""
-    return torch.from_numpy((X @ Y.T).toarray()) if sp.issparse(X) else X @ Y.mT
-
-
-def _squares(X: Any) -> Tensor:
-    """`x'x`."""
-    return torch.from_numpy(X.power(2).sum(axis=1)) if sp.issparse(X) else X.square().sum(1)
-
-
-def _lengths(X: Any, Y: Any, centre: Tensor | None) -> Tensor:
-    """Distances of all pairs, after centring: far from the origin a product would lose everything."""
-    if centre is not None:
-        X, Y = X - centre, Y - centre
-    squared = _inner(X, Y).mul_(-2).add_(_squares(X)[:, None]).add_(_squares(Y))
-    return squared.clamp_(min=0).sqrt_()
-
-
 def _median(X: Any, centre: Tensor | None) -> float:
     """`median_distance` of samples in their unit; 0 if all coincide."""
     n = X.shape[0]
-    all_pairs = _lengths(X, X, centre)
+    all_pairs = squared_distances(X, X, centre)
     once = torch.ones(n, n, dtype=torch.bool, device=all_pairs.device).triu(1)
-    length = all_pairs[once].cpu().numpy()
-    reach = float(_squares(X if centre is None else X - centre).max()) ** 0.5
-    length[length < 1e-7 * reach] = 0  # rounding
-    middle = float(np.median(length)) if len(length) else 0.0
-    return middle or (float(np.median(length[length > 0])) if length.any() else 0.0)
+    squared = all_pairs[once].cpu().numpy()
+    squared[squared < 1e-14 * float(row_squares(X if centre is None else X - centre).max())] = 0  # rounding
+    middle = float(np.median(np.sqrt(squared))) if len(squared) else 0.0
+    return middle or (median_length(squared) if squared.any() else 0.0)
 
 
 def _peak(X: Any) -> float:

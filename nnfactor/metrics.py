@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .core import Term, block_of
 from .core.factors import column_norms, divide
+from .core.labels import number_classes, to_host
 
 
 def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
@@ -191,7 +192,7 @@ def _stationarity(terms: Sequence[Term], factors: Mapping[str, Tensor], name: st
 
 def _codes(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
     """Both labellings as integers 0, 1, ..."""
-    labels = [y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y) for y in (y_true, y_pred)]
+    labels = [to_host(y) for y in (y_true, y_pred)]
     shapes = [y.shape for y in labels]
     if shapes[0] != shapes[1] or len(shapes[0]) != 1 or shapes[0] == (0,):
         raise ValueError(
@@ -202,7 +203,7 @@ def _codes(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
 
 def _code(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind != "O":
-        return np.unique(y, return_inverse=True)[1]
+        return number_classes(y)[0]
     seen: dict[Any, int] = {}  # objects need not be ordered
     return np.array([seen.setdefault(label, len(seen)) for label in y])
 

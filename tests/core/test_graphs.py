@@ -406,7 +406,7 @@ GOOD = np.arange(12.0).reshape(6, 2)
     "call, message",
     [
         *(
-            (lambda p=p: knn_graph(GOOD, p), "n_neighbors must be an integer >= 1")
+            (lambda p=p: knn_graph(GOOD, p), "n_neighbors must be a whole number >= 1")
             for p in (0, -1, 2.5, "5", None, True)
         ),
         *(
@@ -415,7 +415,7 @@ GOOD = np.arange(12.0).reshape(6, 2)
         ),
         *((lambda p=p: marginal_fisher_graphs(GOOD, [0] * 6, p), "n_neighbors must") for p in (0, -2, 1.0)),
         *(
-            (lambda p=p: marginal_fisher_graphs(GOOD, [0] * 6, 1, p), "n_pairs must be an integer >= 0")
+            (lambda p=p: marginal_fisher_graphs(GOOD, [0] * 6, 1, p), "n_pairs must be a whole number >= 0")
             for p in (-1, 1.5)
         ),
         (lambda: marginal_fisher_graphs(GOOD, [0] * 5), r"\(5,\), but X has 6 samples"),
@@ -429,7 +429,7 @@ GOOD = np.arange(12.0).reshape(6, 2)
         (lambda: knn_graph(np.ones((3, 2), complex)), "complex"),
         (lambda: knn_graph(sp.csr_array(np.ones((3, 2), complex))), "complex"),
         (lambda: knn_graph([["a", "b"]]), "text"),
-        (lambda: grid_graph((3, 0)), "shape must be an integer >= 1, got 0"),
+        (lambda: grid_graph((3, 0)), "shape must be a whole number >= 1, got 0"),
         (lambda: grid_graph((2.5, 2)), "got 2.5"),
         (lambda: grid_graph(()), "shape is empty"),
         *((lambda v=v: grid_graph((3, 3), neighbors=v), "neighbors must be 4") for v in (6, 0, True, "4")),

@@ -330,7 +330,7 @@ def test_constrained_nmf_is_monotone(solver):
         (lambda: GraphNMF(2, graph="delaunay"), "graph='delaunay' is not known; use 'knn' or an adjacency"),
         (lambda: GraphNMF(2, graph=adjacency(n=4)), "graph has 4 nodes, X has 15 samples"),
         (lambda: GraphNMF(2, graph=-adjacency()), "graph: .* negative"),
-        (lambda: GraphNMF(2, n_neighbors=0), "n_neighbors must be an integer >= 1, got 0"),
+        (lambda: GraphNMF(2, n_neighbors=0), "n_neighbors must be a whole number >= 1, got 0"),
         (lambda: GraphNMF(2, solver="cg"), "solver='cg' is not known; use 'multiplicative'"),
         (lambda: GraphNMF(2, scale_free="yes"), "scale_free='yes' is not known; use True, False"),
         (lambda: ConstrainedNMF(2, solver="m_matrix"), "solver='m_matrix' is not known"),
@@ -338,7 +338,7 @@ def test_constrained_nmf_is_monotone(solver):
             lambda: ConstrainedNMF(2, init=(np.ones((15, 2)), np.ones((8, 2)))),
             r"Z has shape \(15, 2\), but must be \(7, 2\)",
         ),
-        (lambda: LNMF(2, init=(np.ones((15, 2)), -np.ones((8, 2)))), "init: W has 16 negative"),
+        (lambda: LNMF(2, init=(np.ones((15, 2)), -np.ones((8, 2)))), "init: U1 has 16 negative"),
     ],
 )
 def test_bad_settings_are_refused(make, message):

@@ -282,7 +282,7 @@ def test_kinds_and_layouts_in_and_out(name):
         (lambda: MFA(2), None, "MFA requires y to be passed"),
         (lambda: MFA(2), [-1] * 4, "y has no labelled sample among 4; MFA needs at least one"),
         (lambda: MFA(2), [0, 1], r"y has shape \(2,\), X has 4 samples"),
-        (lambda: MFA(2, n_pairs=-1), [0, 1, 0, 1], "n_pairs must be an integer >= 0"),
+        (lambda: MFA(2, n_pairs=-1), [0, 1, 0, 1], "n_pairs must be a whole number >= 0"),
         (lambda: SMFA(2, beta=-1), [0, 1, 0, 1], "beta must be a finite number >= 0"),
         (lambda: SMFA(2, neighbors="all"), [0, 1, 0, 1], "neighbors must be an adjacency or a whole number"),
         (lambda: SMFA(2, neighbors=np.ones((3, 3))), [0, 1, 0, 1], "neighbors has 3 nodes, X has 4 samples"),

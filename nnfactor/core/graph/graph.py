@@ -14,6 +14,7 @@ from torch import Tensor
 from ..cache import TensorCache
 from ..data.csr import CSR, from_torch_sparse, narrow
 from ..factors import cached_flat
+from ..labels import number_classes
 
 
 class Graph:
@@ -140,6 +141,11 @@ class Graph:
     def __repr__(self) -> str:
         return f"Links({self.n_nodes} nodes, {self.n_edges} links)"
 
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Equal for graphs that share their weights, however often they were copied."""
+        return id(self.adjacency), id(self.cliques)
+
     def __getstate__(self) -> dict[str, Any]:
         return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
 
@@ -256,10 +262,7 @@ def _compact(cliques: Any) -> np.ndarray:
     cliques = np.asarray(cliques)
     if cliques.dtype.kind not in "iu":
         raise ValueError(f"cliques must be whole numbers (-1: in none), got dtype {cliques.dtype}")
-    inside = cliques >= 0
-    numbers = np.full(cliques.shape, -1, dtype=np.int64)
-    numbers[inside] = np.unique(cliques[inside], return_inverse=True)[1]
-    return numbers
+    return number_classes(cliques, cliques >= 0)[0]
 
 
 def _canonical(adjacency: Any) -> sp.csr_array:

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..data.as_data import as_tensor
 from ..data.csr import from_torch_sparse
+from .distances import expand_squares, row_squares
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
 
@@ -33,17 +34,20 @@ class Points:
     for certain distance <= upper and distance >= upper - 2 eta (||x_i||^2 + ||x_j||^2).
     """
 
+    samples: Any  # what products are made of, and its transpose
+    columns: Any
+
     def __init__(self, X: Tensor) -> None:
         self.X, self.device = X, X.device
         self._measure(tuple(X.shape), max(abs(float(v)) for v in torch.aminmax(X)))
         scaled = X.double() / self.unit  # float32 loses everything far from the origin
-        self.centred = scaled.sub_(scaled.mean(0))
-        self._bound(self.centred.square().sum(1), self.m)
+        self.samples = scaled.sub_(scaled.mean(0))
+        self.columns = self.samples.mT
+        self._bound(self.m)
 
     def upper(self, rows: Tensor) -> Tensor:
         """`(len(rows), n)`, a new tensor."""
-        bound = torch.addmm(self.high, self.centred[rows], self.centred.mT, alpha=-2)
-        return bound.add_(self.high[rows, None])
+        return expand_squares(self.samples[rows], self.columns, self.high[rows], self.high)
 
     def squared(self, i: Tensor, j: Tensor) -> Tensor:
         """Squared distances of pairs, not from centred samples: rounding there would break ties of integer data."""
@@ -71,7 +75,8 @@ class Points:
         self.n, self.m = shape
         self.unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
 
-    def _bound(self, norms: Tensor, width: int) -> None:
+    def _bound(self, width: int) -> None:
+        norms = row_squares(self.samples)
         self.pairs_at_once = max(1, BUDGET // width)  # a difference of two samples has about `width` entries
         eta = (2 * self.m + 16) * torch.finfo(torch.float64).eps
         self.high, self.slack = norms * (1 + eta), 2 * eta * norms
@@ -83,18 +88,17 @@ class SparsePoints(Points):
     def __init__(self, X: sp.csr_array) -> None:
         self.X, self.device = X, torch.device("cpu")
         self._measure(X.shape, float(np.abs(X.data).max(initial=0)))
-        self.scaled = X / self.unit
-        self.transposed = self.scaled.T.tocsr()
-        self._bound(torch.from_numpy(self.scaled.power(2).sum(axis=1)), 1 + 2 * X.nnz // self.n)
+        self.samples = X / self.unit
+        self.columns = self.samples.T.tocsr()  # once: products would convert it every time
+        self._bound(1 + 2 * X.nnz // self.n)
 
     def upper(self, rows: Tensor) -> Tensor:
         """As for `Points`."""
-        inner = (self.scaled[rows.numpy()] @ self.transposed).toarray()
-        return torch.from_numpy(inner).mul_(-2).add_(self.high).add_(self.high[rows, None])
+        return expand_squares(self.samples[rows.numpy()], self.columns, self.high[rows], self.high)
 
     def squared(self, i: Tensor, j: Tensor) -> Tensor:
         """As for `Points`."""
-        difference = self.scaled[i.numpy()] - self.scaled[j.numpy()]
+        difference = self.samples[i.numpy()] - self.samples[j.numpy()]
         return torch.from_numpy(difference.power(2).sum(axis=1))
 
 
@@ -124,26 +128,26 @@ def nearest(points: Points, p: int) -> Pairs:
         i = i[order]
         order = order[np.arange(len(i)) - np.searchsorted(i, i) < p]
         found.append((here.repeat(p), j[order], squared[order]))
-    return joined(found)
+    return join_pairs(found)
 
 
 def shortest(points: Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
     """The shortest pairs of a sample of class c and one of another class, ordered by (distance, i, j)."""
     inside = np.flatnonzero(code == c)
-    best = joined([])
+    best = join_pairs([])
     for here, rows in points.chunks(inside):
         upper = points.upper(rows).index_fill_(1, torch.from_numpy(inside).to(points.device), torch.inf)
         count = min(n_pairs, len(here) * (points.n - len(inside)))
         limit = upper.flatten().topk(count, sorted=False, largest=False).values.amax()
         if len(best[2]) == n_pairs:
             limit = limit.clamp(max=float(best[2][-1]))
-        i, j, squared = joined([best, points.below(upper, rows, limit)])
+        i, j, squared = join_pairs([best, points.below(upper, rows, limit)])
         order = np.lexsort((j, i, squared))[:n_pairs]
         best = i[order], j[order], squared[order]
     return best
 
 
-def joined(pairs: Sequence[Pairs]) -> Pairs:
+def join_pairs(pairs: Sequence[Pairs]) -> Pairs:
     """Several lists of pairs as one; of none, an empty one."""
     none: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     i, j, squared = (np.concatenate(part) for part in zip(none, *pairs, strict=True))

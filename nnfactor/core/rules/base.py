@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol
 
 import torch
@@ -22,13 +22,13 @@ class Rule(Protocol):
 
 def compose(*rules: Rule) -> Rule:
     """Apply rules in turn to the same block, without a new product with the data: `compose(m_matrix, hals)`."""
+    return partial(_apply_in_turn, rules)  # a value: equal rules make an equal composition
 
-    def apply(F: Tensor, block: Block) -> Tensor:
-        for rule in rules:
-            F = rule(F, block)
-        return F
 
-    return apply
+def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:
+    for rule in rules:
+        F = rule(F, block)
+    return F
 
 
 def require_quadratic(block: Block, rule: str) -> None:

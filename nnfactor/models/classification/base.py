@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Graph, as_graph
+from ...core.graph.distances import squared_distances, store_like
 from ...graphs import knn_graph
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 from ..shared.labels import class_codes, labels_of
@@ -137,15 +138,9 @@ def graph_of(graph: Any, points: Points, n_neighbors: int) -> Graph:
 
 
 def distances(Z: Points, P: Points) -> Tensor:
-    """Squared distances (len(Z), n), float64: centred if dense, else far from the origin all digits are lost."""
-    if sp.issparse(P):
-        Z, host = sp.csr_array(Z if sp.issparse(Z) else Z.cpu().numpy()), P
-        inner, z, x = (Z @ host.T).toarray(), Z.power(2).sum(axis=1), host.power(2).sum(axis=1)
-        return torch.from_numpy(np.maximum(z[:, None] + x - 2 * inner, 0))
-    P, Z = P.double(), as_float64(Z.toarray() if sp.issparse(Z) else Z, P.device)
-    centre = P.mean(0)
-    Z, P = Z - centre, P - centre
-    return (Z.square().sum(1, keepdim=True) + P.square().sum(1) - 2 * Z @ P.mT).clamp(min=0)
+    """Squared distances (len(Z), n), float64, on the device of P."""
+    centre = None if sp.issparse(P) else P.mean(0)
+    return squared_distances(store_like(Z, P), P, centre)
 
 
 def margins(scores: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from ...core import Graph
+from ...core.graph.distances import gaussian, median_length
 from ...core.linalg import conjugate_gradients
 from ..shared.inputs import Inputs
 from ..shared.parameters import one_of
@@ -50,13 +51,13 @@ class _Propagation(SemiSupervised):
                 raise ValueError(f"sigma has shape {given.shape}; {need}")
             self._points = _stretched(self._points, given / self._unit)
         links = graph_of(self.graph, self._points, self.n_neighbors)
-        lengths = np.sqrt(_along(self._points, links))
+        squared = _square_lengths(self._points, links)
         if given is None:
-            self._width = float(np.median(lengths[lengths > 0])) if lengths.any() else 1.0
+            self._width = median_length(squared)
         else:
             self._width = 1.0 if per_feature else float(given) / self._unit
         self.sigma_ = given if per_feature else self._width * self._unit
-        self.graph_ = _heat(links, lengths / self._width) if isinstance(self.graph, str) else links
+        self.graph_ = _weigh_links(links, squared, self._width) if isinstance(self.graph, str) else links
 
     def _decide(self, source: Inputs) -> Tensor:
         Z, P = source.samples64(), self._points
@@ -234,7 +235,7 @@ def _stretched(points: Points, sigma: np.ndarray) -> Points:
     return sp.csr_array(points * (1 / sigma)) if sp.issparse(points) else points / as_float64(sigma, points.device)
 
 
-def _along(points: Points, links: Graph) -> np.ndarray:
+def _square_lengths(points: Points, links: Graph) -> np.ndarray:
     """Squared length of every link i < j, from differences, in the order of the upper triangle."""
     upper = sp.triu(links.adjacency, k=1).tocoo()
     step = max(1, CHUNK // max(1, points.shape[1]))
@@ -249,11 +250,11 @@ def _along(points: Points, links: Graph) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def _heat(links: Graph, lengths: np.ndarray) -> Graph:
-    """The same links with weights exp(-length^2), lengths in the order of the upper triangle."""
+def _weigh_links(links: Graph, squared: np.ndarray, width: float) -> Graph:
+    """The same links with Gaussian weights of their squared lengths, given in the order of the upper triangle."""
     upper = sp.triu(links.adjacency, k=1).tocoo()
-    with np.errstate(over="ignore"):  # the weight is 0 then, and the link vanishes
-        half = sp.csr_array((np.exp(-np.square(lengths)), (upper.row, upper.col)), shape=upper.shape)
+    weights = gaussian(torch.from_numpy(squared), width).numpy()  # may underflow to 0: then the link vanishes
+    half = sp.csr_array((weights, (upper.row, upper.col)), shape=upper.shape)
     return Graph(half + half.T)
 
 
@@ -263,8 +264,7 @@ def _weighted_mean(Z: Points, P: Points, width: float, F: Tensor, count: int) ->
     if count < P.shape[0]:
         near = squared.topk(count, largest=False)
         squared = torch.full_like(squared, torch.inf).scatter(1, near.indices, near.values)
-    further = (squared - squared.amin(1, keepdim=True)) / max(width, 1e-150) / max(width, 1e-150)
-    w = torch.exp(-further)
+    w = gaussian(squared - squared.amin(1, keepdim=True), width)
     return w @ F / w.sum(1, keepdim=True)
 
 

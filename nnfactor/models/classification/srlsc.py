@@ -17,6 +17,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from ...core.graph.distances import gaussian
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
 from ..shared.inputs import Inputs
@@ -71,8 +72,8 @@ class _KernelLeastSquares(SemiSupervised):
 
     def _kernel(self, Z: Points, device: torch.device) -> Tensor:
         """exp(-||z - x||^2 / sigma^2) against the training samples, no factor 2."""
-        width = max(float(self.sigma) / (1.0 if self.normalize else self._unit), 1e-150)
-        return distances(Z, self._points).to(device).div_(width).div_(width).neg_().exp_()
+        width = float(self.sigma) / (1.0 if self.normalize else self._unit)
+        return gaussian(distances(Z, self._points).to(device), width)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

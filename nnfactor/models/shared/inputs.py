@@ -79,6 +79,8 @@ class Inputs:
         Whether the caller works with tensors (results then stay on the device), else with numpy.
     shape : tuple of int
         The shape that was given.
+    views : tuple of Inputs
+        All views, where an estimator takes several; the first is this one.
     """
 
     data: Data
@@ -86,6 +88,7 @@ class Inputs:
     scale: float
     as_torch: bool
     shape: tuple[int, ...]
+    views: tuple[Inputs, ...] = ()
 
     @property
     def samples(self) -> Any:
@@ -156,7 +159,7 @@ def choose_device(device: Any, X: Any) -> torch.device:
     Raises
     ------
     ValueError
-        The device does not exist, or is not the tensor's (data are not moved between accelerators silently).
+        The device does not exist, or is not the tensor's (data are not update_sums between accelerators silently).
     """
     there = X.device if isinstance(X, Tensor) else None
     if isinstance(device, str) and device == "auto":

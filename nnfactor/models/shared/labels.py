@@ -10,6 +10,7 @@ import torch
 from sklearn.exceptions import DataConversionWarning
 from torch import Tensor
 
+from ...core.labels import number_classes, to_host
 from ...core.linalg import project_simplex
 
 MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
@@ -26,7 +27,7 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     >>> encode_labels(["ash", None, "-1"], 3)[0]
     array([ 0, -1, -1])
     """
-    y = y.detach().cpu().numpy() if isinstance(y, Tensor) else np.asarray(y)
+    y = to_host(y)
     y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
     if y.shape != (n_samples,):
         raise ValueError(f"y has shape {y.shape}, X has {n_samples} samples; one label per sample is needed")
@@ -38,13 +39,11 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
         known = ~((y == -1) | np.isnan(y)) if y.dtype.kind != "b" else np.ones(len(y), dtype=bool)
     else:
         known = np.array([not _is_marker(v) for v in y], dtype=bool)
-    codes = np.full(n_samples, -1)
     if y.dtype.kind == "O":
         kinds = {type(v) for v in y[known]}
         if len(kinds) > 1 and any(issubclass(k, str) for k in kinds):
             raise ValueError(f"y mixes {sorted(k.__name__ for k in kinds)}; use labels of one type")
-    classes, codes[known] = np.unique(y[known], return_inverse=True)
-    return codes, classes
+    return number_classes(y, known)
 
 
 def class_codes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:

@@ -3,36 +3,13 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
-from math import inf
+from math import isfinite
 from typing import Any
 
+from ...core.arguments import nonnegative, one_of, positive, whole
 from ...core.graph.graph import Graph, as_graph
 
-
-def one_of(name: str, value: Any, known: Sequence[Any], also: str = "") -> None:
-    """Refuse a value that is not among the known ones, and list them."""
-    if not any(value is k or (isinstance(value, type(k)) and value == k) for k in known):
-        listed = ", ".join(repr(k) for k in known) + (f" or {also}" if also else "")
-        raise ValueError(f"{name}={value!r} is not known; use {listed}")
-
-
-def whole(name: str, value: Any, least: int = 1, also: str = "") -> None:
-    """Refuse what is not an integer >= least; `also` is what the caller lets through besides, such as "None or "."""
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{name} must be {also}a whole number >= {least}, got {value!r}")
-
-
-def nonnegative(name: str, value: Any, note: str = "") -> None:
-    """Refuse what is not a finite number >= 0."""
-    if not _real(value) or not 0 <= float(value) < inf:
-        raise ValueError(f"{name} must be a finite number >= 0{note}, got {value!r}")
-
-
-def positive(name: str, value: Any) -> None:
-    """Refuse what is not a finite number > 0."""
-    if not _real(value) or not 0 < float(value) < inf:
-        raise ValueError(f"{name} must be a finite number > 0, got {value!r}")
+__all__ = ["beta_of", "graph_over", "nonnegative", "one_of", "positive", "whole"]
 
 
 def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
@@ -43,5 +20,13 @@ def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
     return links
 
 
-def _real(value: Any) -> bool:
-    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+def beta_of(loss: Any) -> float:
+    """The exponent of a loss: "frobenius" is 2, "kullback-leibler" 1, a number itself."""
+    named = {"frobenius": 2.0, "kullback-leibler": 1.0}
+    if isinstance(loss, str) and loss in named:
+        return named[loss]
+    if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and isfinite(float(loss)):
+        return float(loss)
+    raise ValueError(
+        f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta (0: Itakura-Saito)"
+    )
