@@ -16,7 +16,7 @@ from ...core.linalg import invert_spectrum
 from ...kernels import check_kernel, fix_kernel, root
 from ..shared.base import Factorization, power
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, _to, read
+from ..shared.inputs import Inputs, place_factor, read
 from ..shared.parameters import one_of
 from ..shared.solvers import unsupervised_rule
 
@@ -146,7 +146,7 @@ class KernelNMF(_InFeatureSpace):
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
         del found["components_"]  # U' has a column per sample, not per feature
-        U = _to(found["factors_"][0], model.data[0]).double()
+        U = place_factor(found["factors_"][0], model.data[0]).double()
         A, found["_maps"] = _feature_maps(U, *learnt["roots"])
         found["dual_coef_"] = inputs.to_caller((A / model.scales[0]).to(inputs.data.dtype))
         return found

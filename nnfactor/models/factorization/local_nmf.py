@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...core import BetaFit, Block
+from ...core.data.units import power_of_two
 from ...core.factors import divide
 from ...core.rules.multiplicative import multiplicative
 from ...core.terms.base import Factors
@@ -73,8 +73,7 @@ class LNMF(Factorization):
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""
-        peak = inputs.data.largest() * inputs.scale
-        root = 1.0 if peak == 0 or 2.0**-30 <= peak <= 2.0**30 else float(2.0 ** (np.floor(np.log2(peak)) // 2))
+        root = power_of_two(math.sqrt(inputs.data.largest() * inputs.scale), reach=15)
         return {"data": inputs.data.scaled(inputs.scale / root / root), "scale": root}
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:

@@ -52,7 +52,7 @@ class MarginalFisher(BaseEstimator):
     >>> from nnfactor import NGE, MarginalFisher
     >>> X, y = np.random.default_rng(0).random((12, 5)), np.repeat([0, 1], 6)
     >>> NGE(n_components=3, graph=MarginalFisher(n_neighbors=1, n_pairs=4), random_state=0).fit(X, y).graph_[1]
-    Links(12 nodes, 4 links)
+    Graph(12 nodes, 4 edges)
     """
 
     n_neighbors: int | None = None

@@ -17,7 +17,7 @@ from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ...kernels import check_kernel
 from ..shared.base import power
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, _to
+from ..shared.inputs import Inputs, place_factor
 from ..shared.parameters import one_of
 from .kernel_nmf import _InFeatureSpace
 
@@ -106,7 +106,7 @@ class PolynomialNMF(_InFeatureSpace):
         return {**found, "reconstruction_err_": math.sqrt(found["loss_"])}
 
     def _features(self, inputs: Inputs) -> Tensor:
-        U = _to(self.factors_[0], inputs.data).double()
+        U = place_factor(self.factors_[0], inputs.data).double()
         peak = float(U.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
         U = U / peak
         G = gram(U).pow(self.degree)

@@ -8,7 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -19,14 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Fit, Rule, Run, Term, run, step
-from ...core.data.as_data import Data, Samples
+from ...core.data.base import Data
 from ...core.factors import as_factor, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
 from ...core.solve.run import Method, strict_precision
 from ...core.terms.beta import BetaFit
 from .fitting import Learnt, Model, fit_together
-from .inputs import Inputs, PickledOnCPU, _to, given_start, read, run_environment
+from .inputs import Inputs, PickledOnCPU, given_start, place_factor, read, run_environment
 from .parameters import beta_of, one_of, whole
 from .restore import forget_and_restore_on_error
 
@@ -111,7 +111,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """A start from singular vectors, or a random one."""
         data, k = model.data[0], model.rank
-        return init.nndsvda(cast(Samples, data), k, seed) if svd else init.random(data, k, seed)
+        return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
 
     def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
         """From the start to the end, for one problem or a batch."""
@@ -125,7 +125,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _features(self, inputs: Inputs) -> Tensor:
         """Coefficients of new samples, in the units of the data."""
-        bases = [_to(F, inputs.data) for F in self.factors_]
+        bases = [place_factor(F, inputs.data) for F in self.factors_]
         return self._coefficients(inputs.data, bases) * inputs.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -174,7 +174,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         V = V if as_torch else torch.as_tensor(np.asarray(V))
         if V.dim() != 2 or V.shape[1] != self.n_components:
             raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
-        bases = [_to(F, V) for F in self.factors_]
+        bases = [place_factor(F, V) for F in self.factors_]
         V = V.to(bases[0].dtype) if V.dtype != bases[0].dtype else V
         X = reconstruct([V, *bases]).reshape(len(V), *self._given_shape)
         return X if as_torch else X.numpy()
@@ -209,7 +209,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return nnls(G, B)
         if len(bases) == 1:  # not from the Gram, which would square the condition number
             inverse = torch.linalg.pinv(bases[0].double())
-            return cast(Samples, data).times(as_factor(inverse.mT.to(data.dtype))).double()
+            return data.times(as_factor(inverse.mT.to(data.dtype))).double()
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:

@@ -22,9 +22,9 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ...core import Rule, Run, Term, step
-from ...core.data.as_data import Data
+from ...core.data.base import Data
 from ...core.solve import init
-from ...core.solve.memory_budget import bytes_per_problem, fitting, work
+from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
 from ...core.terms.base import Weight
 from .inputs import Inputs
@@ -184,7 +184,7 @@ def batches(members: Sequence[Member]) -> list[list[Member]]:
     found: list[list[Member]] = []
     for alike in group(members, lambda m: m.model.key):
         data = alike[0].model.data
-        allowed = PADDING.get(data[0].device.type, 0) / max(1, sum(map(work, data)))
+        allowed = PADDING.get(data[0].device.type, 0) / max(1, sum(d.entries_read for d in data))
         largest = 0
         for k, same in groupby(sorted(alike, key=lambda m: -m.model.rank), key=lambda m: m.model.rank):
             some = list(same)
@@ -203,7 +203,7 @@ def run_batch(
     model = join_models([m.model for m in batch])
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
     each = sum(bytes_per_problem(X, model.rank) for X in model.data)
-    size = fitting(len(problems), each, inputs.data.device, max_bytes)
+    size = problems_per_batch(len(problems), each, inputs.data.device, max_bytes)
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]

@@ -12,9 +12,8 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ...core import Run, run
-from ...core.data.as_data import Data, Samples
+from ...core.data.base import Data
 from ...core.data.dense import Dense
-from ...core.data.sparse_tensor import SparseTensor
 from ...core.factors import as_factor, gram, khatri_rao
 from ...core.solve.minibatch import (
     MiniBatchSweep,
@@ -169,11 +168,11 @@ def absorb(estimator: Any, X: Any, y: Any) -> None:
         keep = (seen / (seen + inputs.data.shape[0])) ** estimator.forgetting
         rounds = FIRST_ROUNDS if seen < 10 * estimator.n_components else ROUNDS
         sums = {key: keep * sums[key] for key in sums}
-        factors = learn_step(estimator, model, _as_rows(inputs.data), bases, sums, rounds)
+        factors = learn_step(estimator, model, inputs.data.by_samples(), bases, sums, rounds)
         publish_step(estimator, inputs, learnt, model, factors, seen)
 
 
-def learn_step(estimator: Any, model: Model, data: Samples, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
+def learn_step(estimator: Any, model: Model, data: Data, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
     """Coefficients of new samples, their share of the sums, then the bases."""
     first, *others = model.terms
     fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Laplacian]", others), model.names[1:]
@@ -278,8 +277,6 @@ def _n_repeats(estimator: Any, beta: float) -> int:
 
 def _check_model(estimator: Any, data: Data) -> None:
     complaint = _unsupported(estimator.get_params(deep=False), data.order)
-    if isinstance(data, SparseTensor):
-        complaint = "sparse tensors have no mini-batches; use fit with batch_size=None, or hand in dense batches"
     if complaint:
         raise ValueError(complaint)
 
@@ -290,9 +287,3 @@ def _check_stream(estimator: Any) -> None:
             f"partial_fit runs one start, got n_init={estimator.n_init}; use n_init=1 and an estimator per start, or "
             "fit with batch_size, which takes restarts"
         )
-
-
-def _as_rows(data: Data) -> Samples:
-    """The data as a matrix with one row per sample underneath."""
-    rows = cast(Samples, data)
-    return rows if data.order == 2 else Dense(cast(Dense, data).X, cut=1)
