@@ -103,7 +103,7 @@ def _complete(rows: Iterable[Row]) -> dict[Key, list[Row]]:
 
 
 def _check_alike(folder: Path, config: Any) -> None:
-    """A BenchmarkError if the rows in the folder come from other parameters."""
+    """Raise a BenchmarkError if the rows in the folder come from other parameters."""
     there = folder / "config.toml"
     if config is None or not there.exists():
         return

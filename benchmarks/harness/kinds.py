@@ -122,7 +122,7 @@ class Context:
         return getattr(torch, self.settings.dtype)
 
     def progress(self, total: int, label: str) -> Callable[[int], Any]:
-        """A function that advances a bar by some steps; silent unless a terminal watches."""
+        """Make a function that advances a bar by some steps; silent unless a terminal watches."""
         if not sys.stderr.isatty():
             return lambda steps: None
         try:
@@ -133,7 +133,7 @@ class Context:
 
 
 def kind(name: str) -> ModuleType:
-    """The module of a kind; a ConfigError that suggests the nearest name otherwise."""
+    """Import the module of a kind; a ConfigError that suggests the nearest name otherwise."""
     if name not in KINDS:
         raise ConfigError(unknown("experiment", name, KINDS, what="kind"))
     return import_module(KINDS[name])

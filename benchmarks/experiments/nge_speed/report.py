@@ -8,7 +8,7 @@ from typing import Any
 
 from ...data.problems import Paper
 from ...harness.kinds import Context
-from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...harness.results import Figure, Line, Panel, Picture, Report, Row, Section, Table
 from ...report.bars import bar_rows, bar_section
 from ...report.study_report import skipped_section
 from ...timing.clock import Spread
@@ -72,7 +72,7 @@ def _setting(o: Outcome) -> Section:
         f"{1e3 * o.products.time.median:.3g} ms ({1e3 * o.products.time.min:.3g} to {1e3 * o.products.time.max:.3g})."
     )
     methods = [{"method": LABELS[name]} | _method_row(o, name) for name in o.methods]
-    parts = [
+    parts: list[Table | Figure | Picture] = [
         Table.of(f"One iteration, and the objective after {o.iterations}", methods),
         _targets(o),
         _curves(o),
