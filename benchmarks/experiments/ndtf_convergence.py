@@ -116,12 +116,7 @@ def _figures(curves: Sequence[Row], lowest: dict[Any, float]) -> list[Figure]:
     panels = []
     for key in dict.fromkeys(_key(r) for r in curves if r["split"] == 0):
         mine = [r for r in curves if _key(r) == key]
-        lines = [Line(r["method"], r["iteration"], [v / lowest[key] for v in r["objective"]]) for r in mine]
-        panels.append(Panel(f"iteration ({key[0]}, {key[1]})", "objective / lowest", [_positive(x) for x in lines]))
+        seen = lambda r: [(i, v) for i, v in zip(r["iteration"], r["objective"], strict=True) if i > 0]
+        lines = [Line(r["method"], [i for i, _ in seen(r)], [v / lowest[key] for _, v in seen(r)]) for r in mine]
+        panels.append(Panel(f"iteration ({key[0]}, {key[1]})", "objective / lowest", lines))
     return [Figure("Objective against iteration", panels[i : i + 3]) for i in range(0, len(panels), 3)]
-
-
-def _positive(line: Line) -> Line:
-    """Without iteration 0: the axis is logarithmic."""
-    kept = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x > 0]
-    return Line(line.label, [x for x, _ in kept], [y for _, y in kept])

@@ -23,7 +23,7 @@ from ..harness.results import Figure, Panel, Row, Section, Table
 from ..harness.study import Job, Point
 from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
-from ..report.study_report import chosen_line
+from ..report.study_report import curve_panel
 
 if TYPE_CHECKING:
     from .pipelines import Setup
@@ -225,19 +225,12 @@ def draw_patches(rows: Sequence[Row], by: str = "") -> list[Section]:
 
 
 def _patch_panels(scores: Scores, note: str) -> list[Panel]:
-    problems = dict.fromkeys(r["problem"] for r in scores.rows)
     panels = []
-    for problem, distance in product(problems, ("", "cosine")):
-        tail = f"/{distance}" if distance else ""
-        found = [
-            s for s in scores.matching([f"{problem}/patch=*"]) if s.endswith(tail) and s.count("/") == 1 + bool(tail)
-        ]
-        x = {f"{problem}{tail}": 0.0} | {s: float(s.split("patch=")[1].partition("/")[0]) for s in found}
-        lines = [chosen_line(scores, m, x) for m in scores.methods]
-        if found:
-            title = f"patch ({problem}, {distance or 'Euclidean'}{note})"
-            panels.append(Panel(title, "accuracy (%)", [line for line in lines if line.x], log_x=False, log_y=False))
-    return panels
+    for problem, distance in product(dict.fromkeys(r["problem"] for r in scores.rows), ("", "/cosine")):
+        title = f"patch ({problem}, {distance[1:] or 'Euclidean'}{note})"
+        pattern = f"{problem}/patch=*[0-9]{distance}"
+        panels.append(curve_panel(scores, pattern, title, start={f"{problem}{distance}": 0.0}))
+    return [panel for panel in panels if panel]
 
 
 def influence_section(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:

@@ -16,7 +16,7 @@ from ..harness.results import Figure, Picture, Report, Row, Score, Section, Tabl
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
-EXTRA = ("jinja2", "matplotlib")
+EXTRA = ("jinja2", "matplotlib", "tqdm")
 
 
 def need_extra() -> None:

@@ -37,7 +37,7 @@ def finish(
         *(_score_section(scores) for scores in tables.values()),
         *sections,
         _picture_section(outcome.rows),
-        Section("What should hold", parts=[claim_table(config, tables)] if config else ()),
+        Section("What should hold", parts=[claim_table(config, tables)]),
         skipped_section(outcome.skipped),
     ]
     return Report(
@@ -53,9 +53,9 @@ def finish(
     )
 
 
-def all_scores(rows: Sequence[Row], config: Config | None, metrics: Sequence[str]) -> dict[str, Scores]:
+def all_scores(rows: Sequence[Row], config: Config, metrics: Sequence[str]) -> dict[str, Scores]:
     """Collect the scores of the metrics that have rows, those of the config's papers as well."""
-    papers = {p.metric: p for p in config.header.paper} if config else {}
+    papers = {p.metric: p for p in config.header.paper}
     names = dict.fromkeys([*metrics, *papers])
     tables = {name: Scores(rows, name, papers.get(name)) for name in names}
     return {name: scores for name, scores in tables.items() if scores.rows}
@@ -119,11 +119,11 @@ def curve_panel(
     start: Mapping[str, float] | None = None,
     log_x: bool = False,
 ) -> Panel | None:
-    """Draw chosen values against the number at the end of the settings' names; None where no setting fits.
+    """Draw chosen values against the last number of the settings' names; None where no setting fits.
 
     `start` has settings whose names say no number, and their abscissae.
     """
-    x = {s: float(s.rpartition("=")[2]) for s in scores.matching([pattern])}
+    x = {s: float(s.rpartition("=")[2].partition("/")[0]) for s in scores.matching([pattern])}
     if not x:
         return None
     lines = [chosen_line(scores, m, {**(start or {}), **x}) for m in scores.methods]
