@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core import Run
 from ...core.terms.must_link import GroupedFit, SampleGroups, group_samples
-from ..shared.base import Factorization
+from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
@@ -76,7 +76,7 @@ class ConstrainedNMF(Factorization):
         rule = unsupervised_rule(self.solver, 2, k)
         term = GroupedFit(inputs.data, ("Z", "U1"), groups)
         shapes = {"Z": (len(groups.sizes), k), "U1": (inputs.data.shape[1], k)}
-        return self._cp_model(inputs, [term], {"U1": rule, "Z": rule}, shapes=shapes, embed=groups.spread)
+        return cp_model(inputs, self.n_components, [term], {"U1": rule, "Z": rule}, shapes=shapes, embed=groups.spread)
 
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
         """The rows of Z: as given, or the means of a class where V was drawn."""

@@ -15,7 +15,7 @@ from ...core.rules.hals import hals
 from ...core.rules.m_matrix import m_matrix
 from ...core.rules.multiplicative import multiplicative
 from ...graphs import knn_graph
-from ..shared.base import Factorization
+from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
@@ -113,8 +113,8 @@ class GraphNMF(Factorization):
             named: dict[str, tuple[Rule, Rule]] = {"m_matrix": (multiplicative, m_matrix), "hals": (hals, hals)}
             basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
             rules, method = {"U1": basis, "V": embedding}, step
-        normalize = {"normalize": normalize_columns} if self.scale_free else {}
-        return self._cp_model(inputs, terms, rules, method, **normalize)
+        normalize: dict[str, Any] = {"normalize": normalize_columns} if self.scale_free else {}
+        return cp_model(inputs, self.n_components, terms, rules, method, **normalize)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

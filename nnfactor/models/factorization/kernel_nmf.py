@@ -14,7 +14,7 @@ from ...core import Dense, Fit, Run
 from ...core.factors import gram
 from ...core.linalg import invert_spectrum
 from ...kernels import check_kernel, fix_kernel, root
-from ..shared.base import Factorization, power
+from ..shared.base import Factorization, cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor, read
 from ..shared.parameters import one_of
@@ -141,7 +141,7 @@ class KernelNMF(_InFeatureSpace):
         rule = unsupervised_rule(self.solver, 2, k)
         shapes = dict.fromkeys(("V", "U1"), (data.shape[0], k))
         fields: dict[str, Any] = {"shapes": shapes, "data": [data], "scales": (unit, 1.0), "unit": power(unit, 2.0)}
-        return self._cp_model(inputs, [Fit(data, ("V", "U1"))], {"U1": rule, "V": rule}, **fields)
+        return cp_model(inputs, self.n_components, [Fit(data, ("V", "U1"))], {"U1": rule, "V": rule}, **fields)
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)

@@ -14,7 +14,7 @@ from ...core.data.units import power_of_two
 from ...core.factors import divide
 from ...core.rules.multiplicative import multiplicative
 from ...core.terms.base import Factors
-from ..shared.base import Factorization, power
+from ..shared.base import Factorization, cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 
@@ -80,7 +80,9 @@ class LNMF(Factorization):
         data, scale = learnt["data"], learnt["scale"]
         term = _Divergence(data, ("V", "U1"), 1.0, scale)
         rules = {"V": _root_rule, "U1": _unit_sums}
-        return self._cp_model(inputs, [term], rules, data=[data], scales=(scale, 1.0), unit=power(scale, 2.0))
+        return cp_model(
+            inputs, self.n_components, [term], rules, data=[data], scales=(scale, 1.0), unit=power(scale, 2.0)
+        )
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
         (V, U), scale = factors, model.scales[0]

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from ...core import Fit, Graph, Laplacian, Rule, Run, hals, m_matrix, multiplicative, projected_gradient, step
 from ...core.factors import normalize_columns
 from ...graphs import marginal_fisher_graphs
-from ..shared.base import Factorization, mode_names
+from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
@@ -185,7 +185,7 @@ keep_embeddings
             rules = {**dict.fromkeys(names[1:], rule), "V": solve if self.solver == "m_matrix" else rule}
             method = step
         terms = [Fit(inputs.data, names), *graphs]
-        return self._cp_model(inputs, terms, rules, method, normalize=normalize_columns)
+        return cp_model(inputs, self.n_components, terms, rules, method, normalize=normalize_columns)
 
     def _graph_terms(self, names: tuple[str, ...], learnt: Learnt) -> list[Laplacian]:
         """Each graph over its columns of V, weighed by the column norms of the bases."""

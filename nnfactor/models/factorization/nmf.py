@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..shared.base import Factorization, fit_term, mode_names
+from ..shared.base import Factorization, cp_model, fit_term, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.minibatch import MiniBatches
@@ -129,4 +129,6 @@ class NMF(MiniBatches, Factorization):
         few = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < FILLED
         rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, few)
         rules = dict.fromkeys([*mode_names(data)[1:], "V"], rule)
-        return self._cp_model(inputs, [fit_term(data, beta)], rules, unsupervised_method(self.solver, beta))
+        return cp_model(
+            inputs, self.n_components, [fit_term(data, beta)], rules, unsupervised_method(self.solver, beta), beta
+        )

@@ -15,7 +15,7 @@ from ...core.factors import gram
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ...kernels import check_kernel
-from ..shared.base import power
+from ..shared.base import cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor
 from ..shared.parameters import one_of
@@ -93,7 +93,7 @@ class PolynomialNMF(_InFeatureSpace):
         rules = {"V": multiplicative, "U1": multiplicative}
         unit = power(inputs.scale, 2.0 * self.degree)
         term = fit(inputs.data, ("V", "U1"), int(self.degree))
-        return self._cp_model(inputs, [term], rules, scales=(1.0, inputs.scale), unit=unit)
+        return cp_model(inputs, self.n_components, [term], rules, scales=(1.0, inputs.scale), unit=unit)
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """U in units of the data and V without: the start's objective, which `tol` is relative to, then scales too."""

@@ -14,7 +14,7 @@ from ...core import Block, Rule, compose, multiplicative
 from ...core.rules.closed_form import unconstrained
 from ...core.solve.view_init import start
 from ...core.terms.multiview import SemiFit
-from ..shared.base import Factorization, mode_names
+from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.solvers import unsupervised_rule
@@ -114,7 +114,7 @@ class SemiNMF(Factorization):
             "V": printed if rule is multiplicative else compose(_cleared, rule),
         }
         # the Gram of a padded V is singular for the unconstrained rule
-        return self._cp_model(inputs, [SemiFit(inputs.data, mode_names(inputs.data))], rules, padded=False)
+        return cp_model(inputs, self.n_components, [SemiFit(inputs.data, mode_names(inputs.data))], rules, padded=False)
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         return start(cast(Any, model.data), [1.0], model.rank, seed, svd)

@@ -169,7 +169,7 @@ class SULF(ClassifierMixin, Factorization):
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest entry of `transform(X) @ coef_`; samples without any are marked as unlabelled.
 
-        Expect less than on the samples of `fit`: labels update_sums their rows of V towards W, those of new samples are
+        Expect less than on the samples of `fit`: labels moved their rows of V towards W, those of new samples are
         computed without. Where new samples are at hand, fit them along, unlabelled, and read `transduction_`; or train
         a classifier on `transform` of the labelled samples, which sees all alike.
 

@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -60,7 +59,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _read(self, X: Any, reset: bool) -> Inputs:
         """The data that a user hands in, to `fit` (reset) or to `transform`."""
-        shape = getattr(self, "sample_shape", None) if reset else self._feature_shape
+        shape = getattr(self, "sample_shape", None) if reset else getattr(self, "sample_shape_", None)
         return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
@@ -71,62 +70,30 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         """Terms, rules and factors for these data."""
 
-    def _cp_model(
-        self, inputs: Inputs, terms: Sequence[Term], rules: Mapping[str, Rule], method: Method = step, **fields: Any
-    ) -> Model:
-        """A CP model of the data, whose sample factor carries their scale; `fields` are others of `Model`."""
-        data, k = inputs.data, int(self.n_components)
-        shapes = {name: (d, k) for name, d in zip(mode_names(data), data.shape, strict=True)}
-        scales = [inputs.scale, *(data.order - 1) * [1.0]]
-        unit = power(inputs.scale, beta_of(getattr(self, "loss", "frobenius")))
-        return Model(
-            **{
-                "terms": terms,
-                "rules": rules,
-                "method": method,
-                "shapes": shapes,
-                "data": [data],
-                "scales": scales,
-                "unit": unit,
-                **fields,
-            }
-        )
-
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
         """Where a restart begins: the first as `init` says, the others at random."""
         if restart or isinstance(self.init, str):
-            factors = self._draw(model, seeds[restart], not restart and self._takes_svd(model.data))
+            svd = not restart and takes_svd(self.init, model.data, int(self.n_components))
+            factors = self._draw(model, seeds[restart], svd)
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
         return dict(zip(model.names, factors, strict=True))
 
-    def _takes_svd(self, data: Sequence[Data]) -> bool:
-        """Whether the first start is made of singular vectors."""
-        one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
-        width = sum(X.shape[1] for X in data)
-        fits = data[0].order == 2 and self.n_components <= min(data[0].shape[0], width)
-        return self.init == "nndsvda" or (self.init == "auto" and fits)
-
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """A start from singular vectors, or a random one."""
-        data, k = model.data[0], model.rank
+        data, k = model.data[0], int(self.n_components)
         return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
 
     def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
         """From the start to the end, for one problem or a batch."""
-        return run(model.terms, model.rules, start, method=model.method, **self._limits)
-
-    @property
-    def _limits(self) -> dict[str, Any]:
-        """What ends a run and what is told of it."""
-        told = {name: getattr(self, name) for name in ("max_iter", "tol", "callback", "verbose")}
-        return {"name": type(self).__name__, **told}
+        return run(model.terms, model.rules, start, method=model.method, **limits_of(self))
 
     def _features(self, inputs: Inputs) -> Tensor:
         """Coefficients of new samples, in the units of the data."""
         bases = [place_factor(F, inputs.data) for F in self.factors_]
-        return self._coefficients(inputs.data, bases) * inputs.scale
+        beta = beta_of(getattr(self, "loss", "frobenius"))
+        return solve_coefficients(inputs.data, bases, beta, self.transform_method) * inputs.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
@@ -134,7 +101,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Parameters
         ----------
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features), or (n_samples, d_1, ..., d_r)
-            Nonnegative data, samples first. Never changed, never update_sums to the host.
+            Nonnegative data, samples first. Never changed, never moved to the host.
         y : array (n_samples,), optional
             Labels, where the model uses them.
 
@@ -191,41 +158,17 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _n_features_out(self) -> int:
         return self.n_components
 
-    @property
-    def _feature_shape(self) -> tuple[int, ...]:
-        return getattr(self, "sample_shape_", (self.n_features_in_,))
-
-    def _coefficients(self, data: Data, bases: list[Tensor]) -> Tensor:
-        """The sample factor of new data, float64 where it is solved exactly."""
-        beta = beta_of(getattr(self, "loss", "frobenius"))
-        if beta != 2 and self.transform_method == "nnls":
-            return divergence_coefficients(data, bases, beta)
-        G = gram(bases[0].double())
-        for F in bases[1:]:
-            G = G * gram(F.double())
-        placeholder = bases[0].new_empty(data.shape[0], bases[0].shape[1])
-        B = data.mttkrp([placeholder, *bases], 0)
-        if self.transform_method == "nnls":
-            return nnls(G, B)
-        if len(bases) == 1:  # not from the Gram, which would square the condition number
-            inverse = torch.linalg.pinv(bases[0].double())
-            return data.times(as_factor(inverse.mT.to(data.dtype))).double()
-        return pseudo_inverse_coefficients(G, B)
-
     def _check_parameters(self) -> None:
         for name in ("n_components", "n_init", "max_iter"):
             whole(name, getattr(self, name))
         if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
+        if isinstance(self.init, str):
+            one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
         if hasattr(self, "transform_method"):
             one_of("transform_method", self.transform_method, ("nnls", "pinv"))
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
-
-    def _draw_seeds(self) -> list[int]:
-        """Every restart has a seed of its own, whatever the others are."""
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
-        return [int(s) for s in seeds]
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         """The fitted attributes by name. `run` holds the restarts of this estimator, in a batch at its largest rank."""
@@ -243,7 +186,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             "embedding_": inputs.to_caller(shown[0]),
             "factors_": [inputs.to_caller(F) for F in shown[1:]],
             "_given_shape": inputs.shape[1:],
-            **self._history(run, model),
+            **best_history(run, model.unit),
             "fit_info_": run_environment(model.data[0]),
         }
         if self._tensors:
@@ -251,32 +194,12 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if len(bases) == 1:
             found["components_"] = inputs.to_caller(shown[1].mT)
         if self.n_init > 1:
-            found["restarts_"] = self._restarts(inputs, model, run)
+            found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
         """The Frobenius norm of the residual in the units of the user's data."""
         return {"reconstruction_err_": math.prod(model.scales) * float(model.data[0].residual_sq(factors).sqrt())}
-
-    def _history(self, run: Run, model: Model) -> dict[str, Any]:
-        """How the best restart went."""
-        history = run.history(run.best)
-        history["objective"] = in_unit(history["objective"], model.unit)
-        n_iter, converged = int(run.n_iter[run.best]), bool(run.converged[run.best])
-        return {"n_iter_": n_iter, "converged_": converged, "history_": history}
-
-    def _restarts(self, inputs: Inputs, model: Model, run: Run) -> dict[str, Any]:
-        """What every restart came to, factors as published."""
-        k, factors = int(self.n_components), model.normalize([run.factors[n] for n in model.names])
-        rows, *bases = (F * scale for F, scale in zip(factors, model.scales, strict=True))
-        found = {
-            "loss": in_unit(run.objective, model.unit),
-            "n_iter": run.n_iter,
-            "factors": [inputs.to_caller(F[..., :k]) for F in bases],
-        }
-        if getattr(self, "keep_embeddings", False):
-            found["embeddings"] = inputs.to_caller(model.embed(rows)[..., :k])
-        return found
 
     def _complaints(self) -> list[str]:
         """What a user should be warned of after a fit."""
@@ -303,6 +226,74 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def cp_model(
+    inputs: Inputs,
+    n_components: int,
+    terms: Sequence[Term],
+    rules: Mapping[str, Rule],
+    method: Method = step,
+    beta: float = 2.0,
+    **fields: Any,
+) -> Model:
+    """Make a CP model of the data, whose sample factor carries their scale; `fields` are others of `Model`."""
+    data = inputs.data
+    shapes = {name: (d, int(n_components)) for name, d in zip(mode_names(data), data.shape, strict=True)}
+    scales = [inputs.scale, *(data.order - 1) * [1.0]]
+    known: dict[str, Any] = {
+        "shapes": shapes,
+        "data": [data],
+        "scales": scales,
+        "unit": power(inputs.scale, beta),
+        "method": method,
+    }
+    return Model(terms, rules, **(known | fields))
+
+
+def takes_svd(init: str, data: Sequence[Data], n_components: int) -> bool:
+    """Tell whether the first start is made of singular vectors."""
+    fits = data[0].order == 2 and n_components <= min(data[0].shape[0], sum(X.shape[1] for X in data))
+    return init == "nndsvda" or (init == "auto" and fits)
+
+
+def limits_of(estimator: Any) -> dict[str, Any]:
+    """Return what ends a run and who is told of it."""
+    told = {name: getattr(estimator, name) for name in ("max_iter", "tol", "callback", "verbose")}
+    return {"name": type(estimator).__name__, **told}
+
+
+def solve_coefficients(data: Data, bases: list[Tensor], beta: float, method: str) -> Tensor:
+    """Compute the sample factor of new data, float64 where it is solved without iterations."""
+    if beta != 2 and method == "nnls":
+        return divergence_coefficients(data, bases, beta)
+    G = gram(bases[0].double())
+    for F in bases[1:]:
+        G = G * gram(F.double())
+    placeholder = bases[0].new_empty(data.shape[0], bases[0].shape[1])
+    B = data.mttkrp([placeholder, *bases], 0)
+    if method == "nnls":
+        return nnls(G, B)
+    if len(bases) == 1:  # not from the Gram, which would square the condition number
+        inverse = torch.linalg.pinv(bases[0].double())
+        return data.times(as_factor(inverse.mT.to(data.dtype))).double()
+    return pseudo_inverse_coefficients(G, B)
+
+
+def best_history(run: Run, unit: float) -> dict[str, Any]:
+    """Tell how the best restart went."""
+    history, best = run.history(run.best), run.best
+    history["objective"] = in_unit(history["objective"], unit)
+    return {"n_iter_": int(run.n_iter[best]), "converged_": bool(run.converged[best]), "history_": history}
+
+
+def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int, embeddings: bool) -> dict[str, Any]:
+    """List what every restart came to, factors as published."""
+    factors = model.normalize([run.factors[n] for n in model.names])
+    rows, *bases = ((F * scale)[..., :n_components] for F, scale in zip(factors, model.scales, strict=True))
+    found: dict[str, Any] = {"loss": in_unit(run.objective, model.unit), "n_iter": run.n_iter}
+    found["factors"] = [inputs.to_caller(F) for F in bases]
+    return found | ({"embeddings": inputs.to_caller(model.embed(rows))} if embeddings else {})
 
 
 def in_unit(objective: Any, unit: float) -> np.ndarray:

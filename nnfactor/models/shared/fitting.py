@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
 from torch import Tensor
 
 from ...core import Rule, Run, Term, step
@@ -107,8 +108,6 @@ class Fittable(Protocol):
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Parameters by name."""
 
-    def _draw_seeds(self) -> list[int]: ...
-
     def _read(self, X: Any, reset: bool) -> Inputs: ...
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt: ...
@@ -142,7 +141,7 @@ def fit_together(
     label: Callable[[Any], str] = lambda estimator: "",
 ) -> None:
     """Fit estimators of one class; errors call one of them by its `label`. Seeds are drawn in the order of the list."""
-    seeds = {id(e): e._draw_seeds() for e in estimators}
+    seeds = {id(e): draw_seeds(e) for e in estimators}
     for family in group(estimators, family_key):
         first = family[0]
         inputs = first._read(X, reset=True)
@@ -156,6 +155,12 @@ def fit_together(
             for batch in batches(members):
                 for member, run in run_batch(batch, inputs, learnt, max_bytes, label):
                     publish(member, inputs, learnt, run, noted)
+
+
+def draw_seeds(estimator: Any) -> list[int]:
+    """Give every restart a seed of its own, whatever the others are."""
+    seeds = check_random_state(estimator.random_state).randint(2**31 - 1, size=estimator.n_init)
+    return [int(s) for s in seeds]
 
 
 def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
@@ -184,6 +189,9 @@ def batches(members: Sequence[Member]) -> list[list[Member]]:
     """
     found: list[list[Member]] = []
     for alike in group(members, lambda m: m.model.key):
+        if len({m.model.rank for m in alike}) == 1:
+            found.append(alike)
+            continue
         data = alike[0].model.data
         allowed = PADDING.get(data[0].device.type, 0) / max(1, sum(d.entries_read for d in data))
         largest = 0
@@ -203,8 +211,9 @@ def run_batch(
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
     model = join_models([m.model for m in batch])
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
-    each = sum(bytes_per_problem(X, model.rank) for X in model.data)
-    size = problems_per_batch(len(problems), each, inputs.data.device, max_bytes)
+    each = lambda: sum(bytes_per_problem(X, model.rank) for X in model.data)
+    single = len(problems) == 1 and max_bytes is None
+    size = 1 if single else problems_per_batch(len(problems), each(), inputs.data.device, max_bytes)
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]
@@ -326,7 +335,7 @@ def _identity(value: Any) -> Hashable:
         return value.func, _identity(value.args), _identity(value.keywords)
     if isinstance(value, BaseEstimator):
         return type(value).__name__, _identity(value.get_params(deep=False))
-    if is_dataclass(value) and hasattr(value, "factor_names"):
+    if isinstance(value, Term) and is_dataclass(value):
         given = {f.name: getattr(value, f.name) for f in fields(value) if f.init and f.name != "cache"}
         if isinstance(given.get("weight"), Real) and isfinite(given["weight"]):
             del given["weight"]
@@ -346,13 +355,13 @@ def labelled(label: Callable[[Any], str], estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _explain_memory(problems: int, each: int) -> Iterator[None]:
+def _explain_memory(problems: int, each: Callable[[], int]) -> Iterator[None]:
     """Out of memory: say what would work."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise torch.OutOfMemoryError(
-            f"{error}\n{problems} problems ran as one batch, estimated at {each / 2**20:.0f} MiB each; "
+            f"{error}\n{problems} problems ran as one batch, estimated at {each() / 2**20:.0f} MiB each; "
             f"batch_fit(..., max_bytes={max(1, problems // 2) * each}) makes smaller batches, "
             "float32 needs half as much"
         ) from error

@@ -28,9 +28,10 @@ from ...core.terms.base import objective
 from ...core.terms.fit import Fit
 from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import KLStatistics, SufficientStatistics, energies, zero_sums
+from .base import limits_of
 from .fitting import Learnt, Model
 from .inputs import Inputs, given_array
-from .parameters import beta_of, nonnegative, one_of, whole
+from .parameters import beta_of, nonnegative, whole
 from .restore import restore_on_error
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
@@ -129,7 +130,7 @@ class MiniBatches:
         epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self, beta))
         state = epochs.begin(start)
         begun = state.pop("factors")
-        limits = {**cast(Any, self)._limits, "every": 1, "tol": cast(Any, self).tol / 10}
+        limits = {**limits_of(self), "every": 1, "tol": cast(Any, self).tol / 10}
         result = run(
             [epochs.term] if beta == 2 else model.terms,
             model.rules,
@@ -263,7 +264,6 @@ def _first_bases(estimator: Any, model: Model) -> list[Tensor]:
             raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here")
         pairs = zip(shapes[1:], list(estimator.init)[1:], strict=True)
         return [as_factor(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
-    one_of("init", estimator.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
     seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
     if data.largest() == 0:  # its mean says nothing about the stream
         model = replace(model, data=[Dense(torch.ones(1, *data.shape[1:], dtype=data.dtype, device=data.device))])

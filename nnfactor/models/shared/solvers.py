@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import prod
-from typing import cast
 
 from ...core import Rule, bmme, compose, hals, her, multiplicative, projected_gradient, step
 from ...core.solve.run import Method
@@ -64,7 +63,9 @@ def unsupervised_method(solver: str, beta: float) -> Method:
 
 def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:
     """Choose the rule of a solver name in models without graphs; `few`: most of the data's entries are zero."""
-    one_of("solver", solver, ("auto", "multiplicative", "mu", "hals", "projected"))
+    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected_gradient}
+    if solver not in named:
+        one_of("solver", solver, ("auto", *named))
     if beta != 2:
         if solver in ("hals", "projected"):
             raise ValueError(
@@ -72,12 +73,5 @@ def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 
                 "or 'auto'"
             )
         return multiplicative
-    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected_gradient}
     sweeps = 5 if order > 2 else 2 if few else 6 if n_components >= 40 else 4
     return named.get(solver) or partial(hals, sweeps=sweeps)
-
-
-def rule_key(solver: str, beta: float, n_components: int) -> Hashable:
-    """Equal for ranks that have the same rule: those may be padded to one another."""
-    rule = unsupervised_rule(solver, beta, n_components)
-    return (rule.func, *sorted(rule.keywords.items())) if isinstance(rule, partial) else cast(Hashable, rule)
