@@ -362,6 +362,6 @@ def _explain_memory(problems: int, each: Callable[[], int]) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise torch.OutOfMemoryError(
             f"{error}\n{problems} problems ran as one batch, estimated at {each() / 2**20:.0f} MiB each; "
-            f"batch_fit(..., max_bytes={max(1, problems // 2) * each}) makes smaller batches, "
+            f"batch_fit(..., max_bytes={max(1, problems // 2) * each()}) makes smaller batches, "
             "float32 needs half as much"
         ) from error
