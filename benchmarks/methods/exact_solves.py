@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from nnfactor.core import Block, Graph, Quad, multiplicative
-from nnfactor.core.factors import component_major, divide
+from nnfactor.core.factors import as_factor, divide
 
 Graphs = list[tuple[Tensor, Tensor]]  # adjacencies (n, n) and their weights of the columns (k,)
 
@@ -45,7 +45,7 @@ def _m_matrix(F: Tensor, block: Block, solve: Callable[[Tensor, Graphs, Tensor],
     graphs = [(dense(q.rows, F.device, F.dtype), _of_every_column(q, F)) for q in coupled]
     w = solve(s.mT, graphs, (s * linear_minus).mT)
     x = (s * w.mT).clamp_(min=0)
-    return component_major(torch.where(up > 0, x, F))
+    return as_factor(torch.where(up > 0, x, F))
 
 
 @lru_cache(maxsize=16)

@@ -11,15 +11,15 @@ from .data.dense import Dense
 from .data.sparse import Sparse
 from .data.sparse_tensor import SparseTensor
 from .graph.graph import Graph, as_graph
-from .rules.base import Rule, composed
+from .rules.base import Rule, compose
 from .rules.hals import hals
 from .rules.m_matrix import m_matrix
 from .rules.multiplicative import multiplicative
-from .rules.projected_gradient import projected
+from .rules.projected_gradient import projected_gradient
 from .solve import init
 from .solve.extrapolation import bmme, her
 from .solve.run import Progress, Run, iterate, run, step, take
-from .terms.base import Term, block_of, objective
+from .terms.base import Term, Weight, block_of, objective
 from .terms.beta import BetaFit
 from .terms.fit import Fit
 from .terms.laplacian import Laplacian
@@ -43,11 +43,12 @@ __all__ = [
     "Sparse",
     "SparseTensor",
     "Term",
+    "Weight",
     "as_data",
     "as_graph",
     "block_of",
     "bmme",
-    "composed",
+    "compose",
     "factors",
     "hals",
     "her",
@@ -56,7 +57,7 @@ __all__ = [
     "m_matrix",
     "multiplicative",
     "objective",
-    "projected",
+    "projected_gradient",
     "run",
     "step",
     "take",

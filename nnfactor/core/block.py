@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .cache import cached
-from .factors import row_major, times_columns
+from .factors import multiply_columns, row_major
 from .graph.graph import Graph
 
 
@@ -53,10 +53,10 @@ def split(block: Block) -> Block:
     """The same function from coefficients of any sign: each becomes two that are nonnegative."""
     quads = []
     for q in block.quads:
-        plus, minus = _parts(q.cols)
+        plus, minus = split_signs(q.cols)
         quads += [replace(q, cols=plus), replace(q, cols=minus, sign=-q.sign)]
-    net = _net(block)
-    linear_minus, linear_plus = (None, None) if net is None else _parts(net, fresh=net is not block.linear_minus)
+    net = block.net_linear()
+    linear_minus, linear_plus = (None, None) if net is None else split_signs(net, fresh=net is not block.linear_minus)
     return replace(block, quads=tuple(quads), linear_minus=linear_minus, linear_plus=linear_plus)
 
 
@@ -89,17 +89,10 @@ def _sum_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
     return total
 
 
-def _parts(Z: Tensor, fresh: bool = False) -> tuple[Tensor, Tensor]:
+def split_signs(Z: Tensor, fresh: bool = False) -> tuple[Tensor, Tensor]:
     """Positive and negative part; the latter takes the place of a fresh Z."""
     plus = Z.clamp(min=0)
     return plus, torch.sub(plus, Z, out=Z) if fresh else plus - Z
-
-
-def _net(block: Block) -> Tensor | None:
-    """`linear_minus - linear_plus`."""
-    if block.linear_plus is None:
-        return block.linear_minus
-    return -block.linear_plus if block.linear_minus is None else block.linear_minus - block.linear_plus
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +150,7 @@ class Quad:
     def __call__(self, F: Tensor) -> Tensor:
         """`rows F cols` on its columns, without the sign; F's memory order is kept, but for a graph."""
         F = F if self.span is None else F[..., self.span]
-        return self.on_rows(times_columns(F, self.cols) if self.mixes_columns else F * self.cols)
+        return self.on_rows(multiply_columns(F, self.cols) if self.mixes_columns else F * self.cols)
 
     def on_rows(self, F: Tensor) -> Tensor:
         """`rows F`."""
@@ -260,6 +253,12 @@ class Block:
         low, high = self.powers
         return 1.0 if high <= low else 1.0 / (high - low)
 
+    def net_linear(self) -> Tensor | None:
+        """Return `linear_minus - linear_plus`; it may be `linear_minus` itself."""
+        if self.linear_plus is None:
+            return self.linear_minus
+        return -self.linear_plus if self.linear_minus is None else self.linear_minus - self.linear_plus
+
     def merged(self) -> Block:
         """The same block with one quad for all that share rows, sign and columns."""
         groups: dict[tuple[int, int, int | None, int | None], list[Quad]] = {}
@@ -302,7 +301,7 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
         columns = q.span or slice(None)
         if isinstance(q.rows, RowSubset):
             here = q.rows.take(F if q.span is None else F[..., columns])
-            q.rows.add(total[..., columns], times_columns(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
+            q.rows.add(total[..., columns], multiply_columns(here, q.cols) if q.mixes_columns else here * q.cols, alpha)
         elif isinstance(q.rows, Graph) and not q.mixes_columns:
             total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
         elif (weights := q.entry_weights(F)) is not None:

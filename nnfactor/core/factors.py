@@ -107,7 +107,7 @@ def divide(a: Tensor, b: Tensor) -> Tensor:
     return torch.where(b > 0, _over(a, b), 0)
 
 
-def unit_columns(factors: Sequence[Tensor]) -> list[Tensor]:
+def normalize_columns(factors: Sequence[Tensor]) -> list[Tensor]:
     """Columns of all factors but the first at length one, their norms moved into the first; the product is unchanged.
 
     A zero column stays zero; a component with one keeps the first factor's column as it is.
@@ -122,7 +122,7 @@ def _over(a: Tensor, b: Tensor) -> Tensor:
     return a / torch.where(b > 0, b, 1)
 
 
-def component_major(F: Tensor) -> Tensor:
+def as_factor(F: Tensor) -> Tensor:
     """The same factor, stored `(..., k, rows)` contiguous and seen through `.mT`."""
     return F.mT.contiguous().mT
 
@@ -132,12 +132,12 @@ def row_major(F: Tensor) -> bool:
     return F.dim() == 2 and F.shape[1] > 1 and F.stride(1) == 1
 
 
-def times_columns(F: Tensor, G: Tensor) -> Tensor:
+def multiply_columns(F: Tensor, G: Tensor) -> Tensor:
     """`F G` for a symmetric `G (..., k, k)`, in the memory order of F."""
     return F @ G if row_major(F) else (G @ F.mT).mT
 
 
-def wide(X: Tensor, F: Tensor, onto: Tensor | None = None) -> Tensor:
+def multiply_batch(X: Tensor, F: Tensor, onto: Tensor | None = None) -> Tensor:
     """`X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows, component-major.
 
     Added to `onto`, component-major, in place if that is given: a new tensor costs more than the addition.
@@ -159,7 +159,7 @@ def safe_ratio(down: Tensor, up: Tensor, fresh: bool = False) -> Tensor:
     return ratio.nan_to_num_(nan=1.0, posinf=1 / tiny(ratio.dtype))
 
 
-def against_others(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:
+def contract_others(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:
     """`(..., d0 d1 .., k)` summed against all factors of its group but the one at `at`, from both ends."""
     P = P.mT
     for F in factors[:at]:
@@ -169,25 +169,25 @@ def against_others(P: Tensor, factors: Sequence[Tensor], at: int) -> Tensor:
     return P.mT
 
 
-def _column_sums(factors: Sequence[Tensor], mode: int) -> Tensor:
+def multiply_column_sums(factors: Sequence[Tensor], mode: int) -> Tensor:
     """The push of beta = 1: `(..., 1, k)`, the same for every row."""
     return reduce(torch.mul, (F.sum(-2, keepdim=True) for b, F in enumerate(factors) if b != mode))
 
 
-def to_rows(F: Tensor) -> Tensor:
+def flatten_batch(F: Tensor) -> Tensor:
     """A factor `(..., n, k)` as one row-major matrix `(n, B k)`: every column of every problem is alike to a graph."""
     return F.movedim(-2, 0).reshape(F.shape[-2], -1).contiguous()
 
 
-def rows_of(F: Tensor, span: slice | None = None) -> Tensor:
+def cached_flat(F: Tensor, span: slice | None = None) -> Tensor:
     """`to_rows` of all columns or some; the turned copy is kept for as long as F lives: several graphs ask for it."""
-    rows = cached(F, to_rows)
+    rows = cached(F, flatten_batch)
     if span is None:
         return rows
     return rows[:, span] if F.dim() == 2 else rows.view(F.shape[-2], -1, F.shape[-1])[..., span].flatten(1)
 
 
-def from_rows(rows: Tensor, like: Tensor) -> Tensor:
+def unflatten_batch(rows: Tensor, like: Tensor) -> Tensor:
     """Back from `to_rows`: `(n, B k)` to the shape of `like`; component-major, or in rows where `like` is."""
     return rows if row_major(like) else rows.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
 

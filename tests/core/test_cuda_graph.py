@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 from nnfactor.core import Fit, bmme, hals, her, multiplicative, run, step, take
 from nnfactor.core.solve import extrapolation as extrapolate
 from nnfactor.core.solve import run as solve
-from nnfactor.core.solve.cuda_graph import captured
+from nnfactor.core.solve.cuda_graph import capture
 
 CPU = torch.device("cpu")
 COUNT = {"captures": 0}
@@ -56,7 +56,7 @@ def sweeps(key, rule, batch):
     p = problem(3, batch, seed=3)
     names = lambda terms: [n for n in p.order_of_updates if any(n in t.factor_names for t in terms)]
     make = lambda terms: step(terms, dict.fromkeys(names(terms), RULES[rule]))
-    return make(MODELS[key](p)), captured(make(MODELS[key](p)), CPU, Record), {"factors": p.factors}
+    return make(MODELS[key](p)), capture(make(MODELS[key](p)), CPU, Record), {"factors": p.factors}
 
 
 @pytest.mark.parametrize("rule", [r for r in RULES if r != "m_matrix, solved"])
@@ -95,7 +95,7 @@ def test_a_state_that_remembers_the_last_one():
         return {"factors": {"V": V + 0.5 * (V - state["last"]["V"]) + 1}, "last": {"V": V}}
 
     state = {"factors": {"V": torch.ones(3, 2)}, "last": {"V": torch.zeros(3, 2)}}
-    wanted, got, replayed = state, state, captured(sweep, CPU, Record)
+    wanted, got, replayed = state, state, capture(sweep, CPU, Record)
     for _ in range(6):
         wanted, got = sweep(wanted), replayed(got)
         assert torch.equal(wanted["factors"]["V"], got["factors"]["V"])
@@ -116,7 +116,7 @@ def test_momentum_is_replayed_bit_for_bit(method, rule, key, batch, monkeypatch)
     monkeypatch.setattr(extrapolate, "_at_hand", lambda good: False)  # as on a device that has to be waited for
     p = problem(3, batch, seed=4)
     make = lambda: method(TERMS[key](p), dict.fromkeys(p.order_of_updates, rule))
-    eager, replayed = make(), captured(make(), CPU, Record)
+    eager, replayed = make(), capture(make(), CPU, Record)
     COUNT["captures"] = 0
     with torch.no_grad():
         wanted = got = {"factors": p.factors}
@@ -133,7 +133,7 @@ def test_a_batch_that_shrinks_is_captured_anew(monkeypatch):
     )
     eager = fit()
     assert len(set(eager.n_iter)) > 1  # problems leave one after the other
-    monkeypatch.setattr(solve, "captured", lambda sweep, device: captured(sweep, device, Record))
+    monkeypatch.setattr(solve, "capture", lambda sweep, device: capture(sweep, device, Record))
     COUNT["captures"] = 0
     graph = fit(cuda_graph=True)
     assert COUNT["captures"] >= len(set(eager.n_iter)) - 1
@@ -145,12 +145,12 @@ def test_a_batch_that_shrinks_is_captured_anew(monkeypatch):
 
 def test_off_cuda_nothing_is_captured():
     sweep = lambda state: state
-    assert captured(sweep, CPU) is sweep
+    assert capture(sweep, CPU) is sweep
 
 
 def test_a_state_must_hold_tensors():
     with pytest.raises(TypeError, match="needs tensors in its state, found int"):
-        captured(lambda s: s, CPU, Record)({"factors": {}, "t": 3})
+        capture(lambda s: s, CPU, Record)({"factors": {}, "t": 3})
 
 
 @pytest.mark.gpu

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sulf_reference import K, problem, quiet_fit, solve_W
 
-from nnfactor.core import L2, L21, Block, Fit, Quad, as_data, block_of, multiplicative, objective, run
+from nnfactor.core import L2, L21, Block, Fit, Quad, Weight, as_data, block_of, multiplicative, objective, run
 from nnfactor.core.rules.closed_form import least_squares, simplex, unconstrained
 from nnfactor.core.terms.multiview import Labels, SemiFit, Views
 from nnfactor.models.factorization.sulf import SULF
@@ -28,7 +28,7 @@ def batched(batch=(), seed=0, k=3, n=9, signed=False, dtype=torch.float64):
     Y = tensor(np.eye(3)[rng.integers(0, 3, n)])
     kind = SemiFit if signed else Fit
     terms = [Views([kind(as_read(X), ("V", f"U{p + 1}")) for p, X in enumerate(views)], scales=(2.0, 0.5, 1.0))]
-    terms += [Labels(Y, known, weight="weight"), L21("W", 0.3), L2("pi", "weight")]
+    terms += [Labels(Y, known, weight=Weight("weight")), L21("W", 0.3), L2("pi", Weight("weight"))]
     return factors, terms
 
 

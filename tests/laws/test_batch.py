@@ -13,7 +13,7 @@ from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, SULF, ConstrainedNMF, GraphNMF,
 from nnfactor.core.rules.hals import hals
 from nnfactor.core.rules.m_matrix import m_matrix
 from nnfactor.core.rules.multiplicative import multiplicative
-from nnfactor.core.rules.projected_gradient import projected
+from nnfactor.core.rules.projected_gradient import projected_gradient
 from nnfactor.core.solve import memory_budget as room
 from nnfactor.models import SemiNMF
 from nnfactor.models.factorization import sulf
@@ -202,7 +202,7 @@ class TestBatchesEqualSeparateFits:
 
 
 class TestPadding:
-    @pytest.mark.parametrize("rule", [hals, m_matrix, multiplicative, projected])
+    @pytest.mark.parametrize("rule", [hals, m_matrix, multiplicative, projected_gradient])
     def test_zero_columns_stay_exactly_zero(self, rule):
         from nnfactor.core import Fit, Laplacian, step
 

@@ -26,16 +26,16 @@ from nnfactor.core import (
     take,
 )
 from nnfactor.core.factors import (
+    as_factor,
+    cached_flat,
     column_norms,
-    component_major,
     fold,
     gram,
     mttkrp,
+    normalize_columns,
     reconstruct,
     row_major,
-    rows_of,
     unfold,
-    unit_columns,
 )
 
 BATCHES = [(), (3,), (2, 2)]
@@ -119,7 +119,7 @@ def test_the_memory_order_of_factors_changes_nothing(key, rule):
     for order in (2, 3):
         p = problem(order, seed=11, zeros=0.2, k=3)
         sweep = step(EVERYTHING[key](p), dict.fromkeys(p.order_of_updates, RULES[rule]))
-        by_component = {n: component_major(F) if F.dim() else F for n, F in p.factors.items()}
+        by_component = {n: as_factor(F) if F.dim() else F for n, F in p.factors.items()}
         by_row = {n: F.contiguous() for n, F in p.factors.items()}
         one, other = (sweep(sweep({"factors": factors}))["factors"] for factors in (by_component, by_row))
         for name in p.modes:
@@ -131,7 +131,7 @@ def test_factors_of_sparse_data_stay_in_rows():
     p = problem(2, seed=4, k=3)
     terms = [Fit(p.X.to_sparse_coo(), p.modes), Laplacian(p.own, "V")]
     sweep = step(terms, {"U1": multiplicative, "V": m_matrix})
-    factors = sweep({"factors": {n: component_major(p.factors[n]) for n in p.modes}})["factors"]
+    factors = sweep({"factors": {n: as_factor(p.factors[n]) for n in p.modes}})["factors"]
     assert all(row_major(factors[name]) for name in p.modes)
 
 
@@ -377,7 +377,7 @@ class TestOps:
         p = problem(3, seed=9)
         Fs = [p.factors[m].clone() for m in p.modes]
         Fs[2][:, 1] = 0
-        V, *bases = unit_columns(Fs)
+        V, *bases = normalize_columns(Fs)
         close(reconstruct([V, *bases]), reconstruct(Fs))
         close(V[:, 1], Fs[0][:, 1])
         norms = torch.stack([column_norms(F)[0] for F in bases])
@@ -389,7 +389,7 @@ class TestOps:
 def test_what_is_remembered_does_not_keep_the_factor(k, component_major):
     F = torch.rand(k, 20).mT if component_major else torch.rand(20, k)
     gone = weakref.ref(F)
-    rows_of(F), gram(F)
+    cached_flat(F), gram(F)
     del F
     assert gone() is None
 
@@ -401,6 +401,16 @@ def test_what_is_remembered_does_not_keep_the_factor(k, component_major):
 def test_weights_that_no_rule_is_monotone_for_are_refused(term, weight):
     with pytest.raises(ValueError, match=r"weight of \w+ must be a finite number >= 0, got"):
         term(weight=weight)
+
+
+def test_a_weight_by_name_is_told_how_to_say_it():
+    with pytest.raises(ValueError, match=r"weight of L1 .* got 'lam'; an entry of the state is Weight\('lam'\)"):
+        L1("V", "lam")
+
+
+def test_every_term_has_a_direct_value():
+    F = {"V": torch.rand(4, 2, dtype=torch.float64)}
+    assert L2("V", 3.0).direct(F) == L2("V", 3.0).value(F)
 
 
 def test_nothing_from_inference_mode_is_remembered():

@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits
 from tables import problem
 
 from nnfactor import N2S2L, NGE, NMF, NTF, MarginalFisher
-from nnfactor.core import BetaFit, Fit, Graph, Laplacian, hals, multiplicative, objective, projected, run
+from nnfactor.core import BetaFit, Fit, Graph, Laplacian, hals, multiplicative, objective, projected_gradient, run
 from nnfactor.core.data.sparse import Sparse
-from nnfactor.core.solve.minibatch import MiniBatchSweep, batches_of, moved
+from nnfactor.core.solve.minibatch import MiniBatchSweep, cut_batches, update_sums
 from nnfactor.core.terms.base import block_of
 from nnfactor.core.terms.batch_laplacian import BatchLaplacian, BatchNeighbourhood
 from nnfactor.core.terms.statistics import KLStatistics, SufficientStatistics, energies, zero_sums
@@ -44,10 +44,10 @@ def test_moments_are_what_the_bases_see_of_all_samples(order, batch):
     fit = Fit(p.X, p.modes)
     term = SufficientStatistics(p.modes[1:], fit.data.sqnorm())
     state = {**p.factors, **zero_sums(term, p.factors)}
-    for rows in batches_of(len(p.X), 2, 0):
+    for rows in cut_batches(len(p.X), 2, 0):
         rows = torch.from_numpy(rows)
-        share = term.of(fit.data.take(rows), {"V": p.factors["V"][..., rows, :]})
-        state |= moved({key: state[key] for key in share}, share)
+        share = term.sum_samples(fit.data.take(rows), {"V": p.factors["V"][..., rows, :]})
+        state |= update_sums({key: state[key] for key in share}, share)
     state["energy"] = energies(bare, p.factors["V"])
     torch.testing.assert_close(term.value(state), objective([fit, *graphs], p.factors))
     for name in p.modes[1:]:
@@ -63,7 +63,7 @@ def test_half_gradients_of_the_sums():
         (KLStatistics(("U1",)), BetaFit(p.X, p.modes, 1.0)),
     ):
         state = {**p.factors, **zero_sums(term, p.factors)}
-        state |= moved(state, term.of(fit.data, state))
+        state |= update_sums(state, term.sum_samples(fit.data, state))
         U = state["U1"].clone().requires_grad_()
         (gradient,) = torch.autograd.grad(term.value({**state, "U1": U}).sum(), U)
         block = term.block(state, "U1")
@@ -76,8 +76,8 @@ def test_a_share_that_is_taken_out_leaves_nothing():
     p = problem(2, dtype=torch.float32)
     term, fit = SufficientStatistics(("U1",)), Fit(p.X, p.modes)
     zero = zero_sums(term, p.factors)
-    share = term.of(fit.data, p.factors)
-    for key, left in moved(moved(zero, share), {k: 0 * v for k, v in share.items()}, share).items():
+    share = term.sum_samples(fit.data, p.factors)
+    for key, left in update_sums(update_sums(zero, share), {k: 0 * v for k, v in share.items()}, share).items():
         assert left.dtype == torch.float64 and not left.any(), key
 
 
@@ -112,7 +112,7 @@ def test_batches_are_a_partition():
     links = Graph(np.eye(23, k=1) + np.eye(23, k=-1))
     for given in ({}, {"graphs": [links]}, {"graphs": [links], "codes": labels(23)}):
         for size in (1, 5, 23, 100):
-            batches = batches_of(23, size, 0, **given)
+            batches = cut_batches(23, size, 0, **given)
             assert sorted(np.concatenate(batches)) == list(range(23))
             assert max(map(len, batches)) <= size and len(batches) == -(-23 // size)
 
@@ -133,9 +133,9 @@ def test_epochs_against_plain_numpy():
     X, rng = data(), np.random.default_rng(1)
     V, U = rng.random((40, 3)) + 0.1, rng.random((9, 3)) + 0.1
     fit = Fit(torch.from_numpy(X), ("V", "U1"))
-    batches = batches_of(40, 7, 3)
+    batches = cut_batches(40, 7, 3)
     rules = {"U1": multiplicative, "V": multiplicative}
-    epochs = MiniBatchSweep([fit], rules, batches, seed=5, times=1)
+    epochs = MiniBatchSweep([fit], rules, batches, seed=5, n_repeats=1)
     state = epochs.begin({"V": torch.from_numpy(V.copy()), "U1": torch.from_numpy(U.copy())})
     order = np.random.default_rng(5)
     seen = np.zeros((40, 3))
@@ -179,14 +179,14 @@ def test_the_objective_never_rises_and_is_the_published_one(name):
         np.testing.assert_allclose([error, error**2], [model.reconstruction_err_, model.loss_], rtol=1e-9)
 
 
-@pytest.mark.parametrize("rule", [multiplicative, hals, projected])
+@pytest.mark.parametrize("rule", [multiplicative, hals, projected_gradient])
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_one_batch_of_all_samples_is_the_full_iteration_from_its_second_half(rule, batch):
     p = problem(2, batch)
     fit, rules = Fit(p.X, p.modes), {"U1": rule, "V": rule}
     full = run([fit], rules, {m: p.factors[m] for m in p.modes}, max_iter=6, tol=0).factors
     half = {"V": p.factors["V"], "U1": rule(p.factors["U1"], block_of([fit], p.factors, "U1"))}
-    epochs = MiniBatchSweep([fit], rules, [np.arange(len(p.X))], seed=0, times=1)
+    epochs = MiniBatchSweep([fit], rules, [np.arange(len(p.X))], seed=0, n_repeats=1)
     state = epochs.begin(half)
     for _ in range(6):
         state = epochs(state)

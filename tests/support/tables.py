@@ -15,12 +15,13 @@ from nnfactor.core import (
     Fit,
     Graph,
     Laplacian,
+    Weight,
     as_data,
-    composed,
+    compose,
     hals,
     m_matrix,
     multiplicative,
-    projected,
+    projected_gradient,
 )
 from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.core.terms.must_link import GroupedFit, SampleGroups
@@ -70,7 +71,7 @@ def _graph(rng, n, weighted):
     return Graph(A + A.T, cliques=None if weighted else rng.integers(-1, 2, size=n))
 
 
-def _gauged(p, weight="weight", split="net"):
+def _gauged(p, weight=Weight("weight"), split="net"):
     graph = partial(Laplacian, on="V", norms_of=p.modes[1:], weight=weight, split=split)
     return [graph(p.own, columns=p.first), graph(p.between, columns=~p.first)]
 
@@ -99,40 +100,40 @@ def _labels(p):
     """One-hot rows; every second sample is labelled."""
     n = len(p.X)
     targets = torch.eye(3, dtype=p.X.dtype, device=p.X.device).repeat(n, 1)[:n]
-    return Labels(targets, np.arange(n) % 2 == 0, weight="weight")
+    return Labels(targets, np.arange(n) % 2 == 0, weight=Weight("weight"))
 
 
 TERMS = {
     "fit": lambda p: [Fit(p.X, p.modes)],
-    "graph": lambda p: [Laplacian(p.own, "V", weight="weight")],
+    "graph": lambda p: [Laplacian(p.own, "V", weight=Weight("weight"))],
     "graph, columns": lambda p: [Laplacian(p.own, "V", columns=p.first, weight=3.0)],
     "graph, weighted columns": lambda p: [Laplacian(p.own, "V", columns=np.arange(len(p.first)) / 2.0)],
     "graph, gauge": _gauged,
     "graph, gauge, paper": partial(_gauged, split="paper"),
-    "L1": lambda p: [L1("V", "weight")],
-    "L2": lambda p: [L2("U1", "weight")],
+    "L1": lambda p: [L1("V", Weight("weight"))],
+    "L2": lambda p: [L2("U1", Weight("weight"))],
     "L21": lambda p: [L21("U1", 2.0)],
     "views": lambda p: [_views(p)],
     "labels": lambda p: [_labels(p)],
     "tied": lambda p: [_tied(p), L2("V", 0.5)],
     "nge": lambda p: [Fit(p.X, p.modes), *_gauged(p)],
     "nge, paper": lambda p: [Fit(p.X, p.modes), *_gauged(p, split="paper")],
-    "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", "weight"), L2("U1", "weight"), L2("V", 0.5)],
+    "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", Weight("weight")), L2("U1", Weight("weight")), L2("V", 0.5)],
     "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Laplacian(p.own, "V", weight=0.1)],
 } | {f"beta {b:g}": (lambda p, b=b: [BetaFit(p.X + 0.01, p.modes, b)]) for b in (-0.5, 0, 0.5, 1, 1.5, 2, 3)}
 TERMS |= {  # matrices and tensors of stored entries
-    "stored, fit": lambda p: [Fit(p.X.to_sparse_coo(), p.modes), L1("V", "weight"), L2("U1", 0.5)],
+    "stored, fit": lambda p: [Fit(p.X.to_sparse_coo(), p.modes), L1("V", Weight("weight")), L2("U1", 0.5)],
     "stored, KL": lambda p: [BetaFit(p.X.to_sparse_coo(), p.modes, 1)],
 }
 TERMS |= {f"polynomial {d}": partial(_polynomial, degree=d) for d in (1, 2, 3)}
 
 MIXED = {  # for the multiplicative rule alone: Gram matrices on some rows, and divergences with penalties
-    "sulf": lambda p: [_views(p), _labels(p), L21("W", 0.3), L2("pi", "weight")],
-    "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", "weight"), L2("U1", 1.0)],
-    "KL, L1": lambda p: [BetaFit(p.X, p.modes, 1), L1("V", "weight")],
-    "KL, graph": lambda p: [BetaFit(p.X, p.modes, 1), Laplacian(p.own, "V", weight="weight")],
-    "IS, L2": lambda p: [BetaFit(p.X + 0.01, p.modes, 0), L2("V", "weight")],
-    "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Laplacian(p.own, "V", weight="weight")],
+    "sulf": lambda p: [_views(p), _labels(p), L21("W", 0.3), L2("pi", Weight("weight"))],
+    "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", Weight("weight")), L2("U1", 1.0)],
+    "KL, L1": lambda p: [BetaFit(p.X, p.modes, 1), L1("V", Weight("weight"))],
+    "KL, graph": lambda p: [BetaFit(p.X, p.modes, 1), Laplacian(p.own, "V", weight=Weight("weight"))],
+    "IS, L2": lambda p: [BetaFit(p.X + 0.01, p.modes, 0), L2("V", Weight("weight"))],
+    "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Laplacian(p.own, "V", weight=Weight("weight"))],
 }
 
 MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied", "stored, fit")}
@@ -145,8 +146,8 @@ RULES = {
     "m_matrix, solved": partial(m_matrix, tol=1e-10, max_cg=300),
     "hals": hals,
     "hals, 3 sweeps": partial(hals, sweeps=3),
-    "projected": projected,
-    "composed": composed(m_matrix, hals),
+    "projected": projected_gradient,
+    "composed": compose(m_matrix, hals),
 }
 
 STORAGES = {

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from nnfactor.core import Fit, Graph, Laplacian, Rule, as_data, hals, m_matrix, multiplicative, projected, step
+from nnfactor.core import Fit, Graph, Laplacian, Rule, as_data, hals, m_matrix, multiplicative, projected_gradient, step
 from nnfactor.core.factors import gram, khatri_rao
 from nnfactor.core.solve import init
 from nnfactor.graphs import marginal_fisher_graphs
@@ -48,7 +48,7 @@ def family(tight_tol: float) -> dict[str, Method]:
         "sweeps5": Method(exact, partial(m_matrix, cg=0, sweeps=5)),
         "sweeps20": Method(exact, partial(m_matrix, cg=0, sweeps=20)),
         "hals": Method(hals, hals),
-        "projected": Method(projected, projected),
+        "projected": Method(projected_gradient, projected_gradient),
         "auto": Method(hals, m_matrix, momentum=True),
     }
 

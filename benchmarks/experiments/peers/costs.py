@@ -12,7 +12,7 @@ import torch
 
 from nnfactor.core import Fit, as_data, multiplicative, step
 from nnfactor.core.data.dense import Dense
-from nnfactor.core.factors import component_major, khatri_rao
+from nnfactor.core.factors import as_factor, khatri_rao
 
 from ...timing.clock import Clock, Lane, Spread, paired, per_iteration, race
 from ...timing.memory import peak_growth
@@ -35,9 +35,9 @@ class Costs:
 def data_products(X: Any, start: Factors, device: Any) -> Callable[[], Any]:
     """The two products of an iteration with the data (array or CSR), at the start, nothing else."""
     data = as_data(on_device(X, device))
-    Fs = [component_major(torch.as_tensor(F).to(device)) for F in start]
+    Fs = [as_factor(torch.as_tensor(F).to(device)) for F in start]
     cut = data.cut if isinstance(data, Dense) else 1
-    left, right = (component_major(khatri_rao(group)) for group in (Fs[:cut], Fs[cut:]))
+    left, right = (as_factor(khatri_rao(group)) for group in (Fs[:cut], Fs[cut:]))
 
     def work() -> None:
         data.times(right)
@@ -56,7 +56,7 @@ def time_products(X: Any, start: Factors, device: Any, clock: Clock) -> Spread:
 def multiplicative_sweep(X: np.ndarray, spec: Spec, start: Factors, device: Any, clock: Clock) -> Costs:
     """A multiplicative sweep over its two products with the data, turn by turn."""
     modes = ("V", *(f"U{b}" for b in range(1, X.ndim)))
-    factors = {n: component_major(torch.as_tensor(F).to(device)) for n, F in zip(modes, start, strict=True)}
+    factors = {n: as_factor(torch.as_tensor(F).to(device)) for n, F in zip(modes, start, strict=True)}
     sweep = step([Fit(as_data(on_device(X, device)), modes)], dict.fromkeys([*modes[1:], "V"], multiplicative))
     products = data_products(X, start, device)
     lanes = [
@@ -97,7 +97,7 @@ def memory(methods: Sequence[Method], start: Factors, device: Any) -> dict[str, 
 
 def _grams(start: Factors, device: Any) -> Callable[[], Any]:
     """Per factor a Gram and a product with one: what every rule needs beside the data products."""
-    Fs = [component_major(torch.as_tensor(F).to(device)) for F in start]
+    Fs = [as_factor(torch.as_tensor(F).to(device)) for F in start]
 
     def work() -> None:
         for F in Fs:

@@ -202,14 +202,14 @@ def objective(X: Any, loss: str) -> Callable[[Sequence[Any]], float]:
     import torch
 
     from nnfactor.core import BetaFit, Fit, as_data
-    from nnfactor.core.factors import component_major
+    from nnfactor.core.factors import as_factor
 
     data = as_data(X.astype(np.float64))
     modes = ("V", *(f"U{b}" for b in range(1, X.ndim)))
     measure = Fit(data, modes).direct if loss != KL else BetaFit(data, modes, 1.0).value
 
     def value(factors: Sequence[Any]) -> float:
-        Fs = [component_major(torch.as_tensor(_host(F)).double()) for F in factors]
+        Fs = [as_factor(torch.as_tensor(_host(F)).double()) for F in factors]
         return float(measure(dict(zip(modes, Fs, strict=True))))
 
     return value

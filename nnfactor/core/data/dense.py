@@ -21,7 +21,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import TensorCache, tiny
-from ..factors import _column_sums, against_others, even_split, khatri_rao, wide
+from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
 from .chunks import _rows, _sum64
 
 
@@ -80,11 +80,11 @@ class Dense:
 
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
         """`matrix @ F`, component-major; added to `onto` in place if that is given."""
-        return wide(self.matrix, F, onto)
+        return multiply_batch(self.matrix, F, onto)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """`matrix.T @ F`, component-major."""
-        return wide(self.matrix.mT, F)
+        return multiply_batch(self.matrix.mT, F)
 
     def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         """`X` against all factors but one. The answer may be shared: never write into it."""
@@ -95,7 +95,7 @@ class Dense:
         if len(here) == 1:
             return P
         others = [F for b, F in enumerate(here) if b != at]
-        return self.cache(("mttkrp", mode), (P, *others), lambda: against_others(P, here, at))
+        return self.cache(("mttkrp", mode), (P, *others), lambda: contract_others(P, here, at))
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """`||X - [[factors]]||^2` for every problem, float64, from the residual itself (remembered)."""
@@ -125,8 +125,8 @@ class Dense:
                 if ratio is not None:
                     parts.append(other @ (ratio.mT if inside else ratio))
         joined = [torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z) for z in (pulls, pushes) if z]
-        reduced = [against_others(z.mT, here, at) for z in joined]
-        return reduced[0], reduced[1] if pushes else _column_sums(factors, mode)
+        reduced = [contract_others(z.mT, here, at) for z in joined]
+        return reduced[0], reduced[1] if pushes else multiply_column_sums(factors, mode)
 
     def floor(self) -> Tensor:
         """What a reconstruction is clamped to before it divides: far below the data's precision, relative to it."""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import TensorCache, tiny
-from ..factors import _column_sums, component_major, from_rows, gram, to_rows
+from ..factors import as_factor, flatten_batch, gram, multiply_column_sums, unflatten_batch
 from .chunks import CHUNK, _sum64
 from .csr import CSR, narrow, row_of_each
 from .stored_entries import each_problem, inside_divergence, inside_residual
@@ -157,19 +157,19 @@ class Sparse:
         V, U = factors
         linear_minus = each_problem(lambda *Fs: self._pull(Fs[mode], Fs[1 - mode], mode, beta), factors)
         if beta == 1:
-            return linear_minus, _column_sums(factors, mode)
+            return linear_minus, multiply_column_sums(factors, mode)
         pushes, floor = [], self.floor()
         for rows, Y in self._chunks(V, U):
             power = Y.clamp_(min=floor).pow_(beta - 1)
             pushes.append(power.mT @ V[..., rows, :] if mode else power @ U)
-        return linear_minus, component_major(reduce(torch.add, pushes) if mode else torch.cat(pushes, dim=-2))
+        return linear_minus, as_factor(reduce(torch.add, pushes) if mode else torch.cat(pushes, dim=-2))
 
     def _pull(self, F: Tensor, other: Tensor, mode: int, beta: float) -> Tensor:
         """The ratios at the pattern times the other factor, all in the order of the rows that `F` has."""
         X, other = self.columns if mode else self.rows, other.contiguous()
         y = X.sampled(F.contiguous(), other)
         ratio = div.ratios(X.values.to(y.dtype), y.clamp_(min=self.floor()), beta)[0]
-        return component_major(X.with_values(ratio).product(other))
+        return as_factor(X.with_values(ratio).product(other))
 
     def floor(self) -> float:
         """As for `Dense`."""
@@ -183,5 +183,5 @@ class Sparse:
 
 def _sparse_wide(X: CSR, F: Tensor) -> Tensor:
     """`X @ F` for every problem of a batch as one sparse product."""
-    rows = X.product(to_rows(F))
-    return rows if F.dim() == 2 else from_rows(rows, F)
+    rows = X.product(flatten_batch(F))
+    return rows if F.dim() == 2 else unflatten_batch(rows, F)

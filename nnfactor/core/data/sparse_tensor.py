@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import TensorCache, tiny
-from ..factors import gram, rows_of
+from ..factors import cached_flat, gram
 from .csr import CSR, row_of_each
 from .stored_entries import each_problem, inside_divergence, inside_residual
 
@@ -130,7 +130,7 @@ class SparseTensor:
 
     def _mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         side, like = self._side(mode), factors[mode]
-        flat = [None if b == mode else rows_of(F) for b, F in enumerate(factors)]
+        flat = [None if b == mode else cached_flat(F) for b, F in enumerate(factors)]
         total = like.shape[:-2].numel() * like.shape[-1]
         if total <= self._width():
             there = [factors[m] for m in self.groups[1 - side].modes]

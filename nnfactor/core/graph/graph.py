@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..cache import TensorCache
 from ..data.csr import CSR, from_torch_sparse, narrow
-from ..factors import rows_of
+from ..factors import cached_flat
 from ..labels import number_classes
 
 
@@ -113,11 +113,11 @@ class Graph:
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
         shape = (*F.shape[:-2], 1, -1)
-        return self._cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(rows_of(F, span)).view(shape))
+        return self._cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(cached_flat(F, span)).view(shape))
 
     def energy_parts(self, F: Tensor, span: slice | None = None) -> tuple[Tensor, Tensor]:
         """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
-        rows, shape = rows_of(F, span), (*F.shape[:-2], 1, -1)
+        rows, shape = cached_flat(F, span), (*F.shape[:-2], 1, -1)
         both = self.degree(F).mT @ rows.square(), (rows * self._times(F, span, keep=True)).sum(0)
         return both[0].view(shape), both[1].view(shape)
 
@@ -125,9 +125,9 @@ class Graph:
         """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
         key = ("times", _ends(span))
         if keep:
-            return self._cache(key, (F,), lambda: self.product(rows_of(F, span)))
+            return self._cache(key, (F,), lambda: self.product(cached_flat(F, span)))
         seen = self._cache.known(key, (F,))
-        return self.product(rows_of(F, span)) if seen is None else seen
+        return self.product(cached_flat(F, span)) if seen is None else seen
 
     def toarray(self) -> np.ndarray:
         """The dense adjacency (for small graphs and tests)."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad, accumulate
-from ..factors import component_major, row_major, rows_of
+from ..factors import as_factor, cached_flat, row_major
 
 
 class Rule(Protocol):
@@ -20,8 +20,8 @@ class Rule(Protocol):
         """The next factor."""
 
 
-def composed(*rules: Rule) -> Rule:
-    """Rules in turn on the same block: no new data product. `composed(m_matrix, hals)` suits graph models best."""
+def compose(*rules: Rule) -> Rule:
+    """Rules in turn on the same block: no new data product. `compose(m_matrix, hals)` suits graph models best."""
 
     def both(F: Tensor, block: Block) -> Tensor:
         for rule in rules:
@@ -31,7 +31,7 @@ def composed(*rules: Rule) -> Rule:
     return both
 
 
-def _stored_as_pull(F: Tensor, block: Block) -> Tensor:
+def stored_as_linear(F: Tensor, block: Block) -> Tensor:
     """The factor in the memory order of the pull: row-major of sparse data, else component-major."""
     if (
         block.linear_minus is None
@@ -39,10 +39,11 @@ def _stored_as_pull(F: Tensor, block: Block) -> Tensor:
         or row_major(F) == row_major(block.linear_minus)
     ):
         return F  # the very tensor: products with it are remembered
-    return component_major(F) if row_major(F) else rows_of(F)
+    return as_factor(F) if row_major(F) else cached_flat(F)
 
 
-def _needs_quadratic(block: Block, rule: str) -> None:
+def require_quadratic(block: Block, rule: str) -> None:
+    """Refuse a block that holds at the current factor only."""
     if not block.quadratic:
         raise ValueError(
             f"solver {rule!r} needs a quadratic objective; for beta-divergences (loss='kullback-leibler' or a number) "
@@ -50,7 +51,7 @@ def _needs_quadratic(block: Block, rule: str) -> None:
         )
 
 
-def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
+def collect_linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
     """`linear_minus - linear_plus - sum sign rows F cols` over the quads that do not mix columns, component-major.
 
     It may be shared: never write into it.
@@ -64,12 +65,12 @@ def _linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
         accumulate(total, [q], F, alpha=-q.sign)
     for part in block.parts:
         part.rows.add(total, part.linear_minus - part.linear_plus)
-    return component_major(total)
+    return as_factor(total)
 
 
-def _split(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
+def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
     """The net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
-    _needs_quadratic(block, rule)
+    require_quadratic(block, rule)
     mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
     rest = [q for q in block.quads if q not in mixing]
     if any(q.mixes_columns for q in rest):
@@ -79,11 +80,11 @@ def _split(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
     return (reduce(torch.add, grams) if grams else F.new_zeros(k, k)).expand(*F.shape[:-2], k, k), rest
 
 
-def _curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
+def bound_curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
     """An upper bound of the second derivative `(..., 1 or n, k)`: of the Gram, plus row weights and 2 D of graphs."""
     if separable:
         rows = F.shape[-2] if any(q.rows is not None for q in separable) else 1
-        columns = component_major(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
+        columns = as_factor(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
     for q in separable:
         sign = 1 if q.couples_rows else q.sign
         columns[..., q.span or slice(None)].add_(q.row_sums(F) * q.cols, alpha=sign)

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..block import Block, Design, Quad, _net
-from ..factors import component_major, times_columns
+from ..block import Block, Design, Quad
+from ..factors import as_factor, multiply_columns
 from ..linalg import project_simplex, pseudo_inverse, where_finite
 
 # Rules
@@ -26,14 +26,14 @@ def unconstrained(F: Tensor, block: Block) -> Tensor:
         raise ValueError(
             "unconstrained solves for a factor that sees Gram matrices and column weights only; use 'multiplicative'"
         )
-    G, net = _net_gram(block, F), _net(block)
+    G, net = _net_gram(block, F), block.net_linear()
     B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
     P = pseudo_inverse(G)
-    new = times_columns(B.expand_as(F), P)
-    gradient = times_columns(F.double(), G) - B
+    new = multiply_columns(B.expand_as(F), P)
+    gradient = multiply_columns(F.double(), G) - B
     step = new - F
-    rise = (step * (2 * gradient + times_columns(step, G))).sum((-2, -1), keepdim=True)
-    return component_major(torch.where(rise > 0, F - times_columns(gradient, P), new).to(F.dtype))
+    rise = (step * (2 * gradient + multiply_columns(step, G))).sum((-2, -1), keepdim=True)
+    return as_factor(torch.where(rise > 0, F - multiply_columns(gradient, P), new).to(F.dtype))
 
 
 def least_squares(F: Tensor, block: Block) -> Tensor:
@@ -55,7 +55,7 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
         solved = torch.linalg.solve_triangular(R[..., :n, :n], R[..., :n, n:], upper=True)
     else:
         solved = where_finite(R, lambda R: torch.linalg.pinv(R[..., :n]) @ R[..., n:])
-    return component_major(solved.to(F.dtype))
+    return as_factor(solved.to(F.dtype))
 
 
 def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tensor:
@@ -85,7 +85,7 @@ def simplex(F: Tensor, block: Block) -> Tensor:
     """
     if any(q.mixes_columns or q.couples_rows for q in block.quads):
         raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
-    net = _net(block)
+    net = block.net_linear()
     c = torch.zeros_like(F, dtype=torch.float64) if net is None else (-2 * net.double()).expand_as(F)
     twice = [2 * q.sign * q.row_sums(F) * q.cols[..., :1].double() for q in block.quads]
     lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
@@ -94,7 +94,7 @@ def simplex(F: Tensor, block: Block) -> Tensor:
         (lowest - c) / torch.where(lam > 0, lam, 1)
     )  # shifted: the quotient may overflow to -inf
     f = torch.where(lam > 0, projected, torch.zeros_like(c).scatter_(-1, first, 1))
-    return component_major((f / f.sum(-1, keepdim=True)).to(F.dtype))
+    return as_factor((f / f.sum(-1, keepdim=True)).to(F.dtype))
 
 
 def _net_gram(block: Block, F: Tensor) -> Tensor:

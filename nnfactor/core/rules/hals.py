@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block
-from .base import _curvature, _linear, _split
+from .base import bound_curvature, collect_linear, split_gram
 
 WIDE, NARROW = 64, 16  # columns of a factor that HALS works on between two matrix products, at most
 
@@ -25,8 +25,8 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     if torch.is_grad_enabled():  # never inside `run`; columns are written in place
         with torch.no_grad():
             return hals(F, block, sweeps)
-    G, rest = _split(block, F, "hals")
-    curvature = _curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
+    G, rest = split_gram(block, F, "hals")
+    curvature = bound_curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
     scale: Tensor | None = None
@@ -35,11 +35,11 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
         G, scale, steps = G * inverse.mT, inverse, None
         G.diagonal(dim1=-2, dim2=-1).sub_(1)
     F = F.mT.clone(memory_format=torch.contiguous_format).mT  # never F itself
-    linear = _flat(_linear(block, rest, F), scale)
+    linear = _flat(collect_linear(block, rest, F), scale)
     sweep = _hals_sweep(_flat(F), linear, _flat(G.mT), None if steps is None else _flat(steps))
     for i in range(sweeps):
         if i and rest:
-            linear.copy_(_flat(_linear(block, rest, F), scale))
+            linear.copy_(_flat(collect_linear(block, rest, F), scale))
         sweep()
     return F
 

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..cache import tiny
-from ..factors import from_rows, rows_of, to_rows
+from ..factors import cached_flat, flatten_batch, unflatten_batch
 from ..graph.graph import Graph
 from ..linalg import conjugate_gradients
-from .base import _needs_quadratic, _stored_as_pull
+from .base import require_quadratic, stored_as_linear
 from .multiplicative import multiplicative
 
 
@@ -40,19 +40,19 @@ def m_matrix(
     tol : float, optional
         For reference solutions: CG to this relative residual in every column instead of `cg` steps (reads the host).
     """
-    _needs_quadratic(block, "m_matrix")
+    require_quadratic(block, "m_matrix")
     coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Graph) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
-    F = _stored_as_pull(F, block)
-    up, x = to_rows(block.gradient_plus(F)), rows_of(F)
-    linear_minus = to_rows(block.without(coupled).gradient_minus(F).expand_as(F))
+    F = stored_as_linear(F, block)
+    up, x = flatten_batch(block.gradient_plus(F)), cached_flat(F)
+    linear_minus = flatten_batch(block.without(coupled).gradient_minus(F).expand_as(F))
     links = _links_on_rows(coupled, F)
     t = x / (up + tiny(x.dtype))
     y = _solve_links(x, up, t.sqrt(), linear_minus, links, cg, tol, max_cg) if cg or tol is not None else x
     for _ in range(sweeps):
         y = t * (linear_minus + links(y))
-    return from_rows(torch.where(up > 0, y, x), F)
+    return unflatten_batch(torch.where(up > 0, y, x), F)
 
 
 def _links_on_rows(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Tensor]:

@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from ..block import Block
-from ..factors import component_major, divide
-from .base import _curvature, _split
+from ..factors import as_factor, divide
+from .base import bound_curvature, split_gram
 
 
-def projected(F: Tensor, block: Block, steps: int = 5) -> Tensor:
+def projected_gradient(F: Tensor, block: Block, steps: int = 5) -> Tensor:
     """Accelerated projected gradient (Beck and Teboulle 2009; Guan et al. 2012): an option and a reference.
 
     Steps are one over a row-sum bound of the curvature (Gershgorin), entry by entry where there is a graph. A problem
     whose accelerated steps would raise its objective takes the first plain step instead, so that the rule is monotone.
     """
-    G, rest = _split(block, F, "projected")
-    bound = _curvature(G.abs().sum(-1, keepdim=True).mT, rest, F)
+    G, rest = split_gram(block, F, "projected")
+    bound = bound_curvature(G.abs().sum(-1, keepdim=True).mT, rest, F)
     step = divide(torch.ones_like(bound), bound)
     gradient = block.half_gradient(F)
     first = x = (F - step * gradient).clamp_(min=0)
@@ -27,4 +27,4 @@ def projected(F: Tensor, block: Block, steps: int = 5) -> Tensor:
         t, before = (1 + (1 + 4 * t * t) ** 0.5) / 2, t
         y, x = new + ((before - 1) / t) * (new - x), new
     rise = ((x - F) * (gradient + block.half_gradient(x))).sum((-2, -1), keepdim=True, dtype=torch.float64)
-    return component_major(torch.where(rise <= 0, x, first))
+    return as_factor(torch.where(rise <= 0, x, first))

@@ -28,7 +28,7 @@ Recorder = Callable[[Callable[[], Any]], Callable[[], Any]]
 WARM_UP = 2  # sweeps of a new shape before it is captured: libraries load, lazy copies reach the device
 
 
-def captured(sweep: Sweep, device: torch.device, record: Recorder | None = None) -> Sweep:
+def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None) -> Sweep:
     """The same sweep, recorded once per shape of the state and replayed; on any device but CUDA `sweep` itself.
 
     Parameters

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..cache import tiny
-from ..factors import square_norms, unit_columns
+from ..factors import normalize_columns, square_norms
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
 from ..terms.fit import Fit
@@ -179,7 +179,7 @@ def _unit_columns(factors: dict[str, Tensor], some: Sequence[str], other: str) -
     if not some:
         return factors
     names = (other, *some)
-    return {**factors, **dict(zip(names, unit_columns([factors[name] for name in names]), strict=True))}
+    return {**factors, **dict(zip(names, normalize_columns([factors[name] for name in names]), strict=True))}
 
 
 def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:

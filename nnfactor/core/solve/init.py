@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.as_data import Data
-from ..factors import component_major, divide
+from ..factors import as_factor, divide
 
 
 class Matrix(Protocol):
@@ -80,7 +80,7 @@ def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
     fill = (data.mean() / n_components).sqrt()
     noise = torch.finfo(data.dtype).eps
     pair = _dominant(left, right, values)
-    return [component_major(torch.where(noise * F.amax() < F, F, fill).to(data.dtype)) for F in pair]
+    return [as_factor(torch.where(noise * F.amax() < F, F, fill).to(data.dtype)) for F in pair]
 
 
 def truncated_svd(

@@ -33,7 +33,7 @@ from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energie
 from .run import State
 
 
-def moved(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
+def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
     """Totals with a new share added and an old one, the very same numbers that were once added, taken out."""
     out = {key: total[key] + new[key] if key in new else total[key] for key in total}
     if old is None:
@@ -41,17 +41,17 @@ def moved(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
     return {key: (out[key] - old[key]).clamp_(min=0) if key in old else out[key] for key in out}
 
 
-def coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, times: int) -> Tensor:
+def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_repeats: int) -> Tensor:
     """`rule` on V again and again; one product with the data where the model is quadratic."""
     V, block = factors["V"], block_of(terms, factors, "V")
-    for i in range(times):
+    for i in range(n_repeats):
         if i and not block.quadratic:
             block = block_of(terms, {**factors, "V": V}, "V")
         V = rule(V, block)
     return V
 
 
-def fresh(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
+def start_coefficients(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
     """Where coefficients of samples never seen begin: the same in all columns, the best such for every row."""
     Us = [factors[m] for m in modes]
     wide = khatri_rao(Us)
@@ -65,7 +65,7 @@ def fresh(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
     )
 
 
-def improved(
+def improve_bases(
     term: SufficientStatistics | KLStatistics, rules: Mapping[str, Rule], factors: Factors
 ) -> dict[str, Tensor]:
     """The factors with every basis improved once on the sums, in mode order."""
@@ -93,7 +93,7 @@ class MiniBatchSweep:
         The rows of every batch; together all samples.
     seed : int
         Of the order of the visits.
-    times : int
+    n_repeats : int
         How often the rule of V is applied in a first visit and in the closing pass; in later visits once.
 
     Notes
@@ -103,13 +103,13 @@ class MiniBatchSweep:
     """
 
     def __init__(
-        self, terms: Sequence[Term], rules: Mapping[str, Rule], batches: Sequence[np.ndarray], seed: int, times: int
+        self, terms: Sequence[Term], rules: Mapping[str, Rule], batches: Sequence[np.ndarray], seed: int, n_repeats: int
     ) -> None:
         self.fit: Any = terms[0]
         assert isinstance(self.fit, Fit | BetaFit)
         own = cast("Sequence[Laplacian]", terms[1:])
         self.graphs = [replace(g, norms_of=()) for g in own]
-        self.data, self.rules, self.times = cast(Samples, self.fit.data), rules, times
+        self.data, self.rules, self.n_repeats = cast(Samples, self.fit.data), rules, n_repeats
         self.rows = [torch.from_numpy(rows).to(self.data.device) for rows in batches]
         self.pieces = [self.data.take(rows) for rows in self.rows] if isinstance(self.data, Sparse) else []
         self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
@@ -124,8 +124,8 @@ class MiniBatchSweep:
         factors, shares = {**(self.settle(factors) if self.graphs else factors)}, {}
         factors |= zero_sums(self.term, factors)
         for b, rows in enumerate(self.rows):
-            shares[b] = self.term.of(self._piece(b), {**factors, "V": _rows(factors["V"], rows)})
-            factors |= moved({key: factors[key] for key in shares[b]}, shares[b])
+            shares[b] = self.term.sum_samples(self._piece(b), {**factors, "V": _rows(factors["V"], rows)})
+            factors |= update_sums({key: factors[key] for key in shares[b]}, shares[b])
         return {"factors": self._with_energy(factors)} | ({"shares": shares} if self.graphs else {})
 
     def __call__(self, state: State) -> State:
@@ -144,21 +144,21 @@ class MiniBatchSweep:
         factors = {**factors, "V": factors["V"].mT.clone().mT}
         for b, rows in enumerate(self.rows):
             terms, here = self._here(factors, b)
-            _write(factors["V"], rows, coefficients(terms, here, self.rules["V"], self.times))
+            _write(factors["V"], rows, improve_coefficients(terms, here, self.rules["V"], self.n_repeats))
         return factors
 
     def _visit(self, factors: dict[str, Tensor], b: int, old: Sums | None) -> tuple[dict[str, Tensor], Sums]:
         """One batch: its coefficients, its share of the sums, then the bases."""
         terms, here = self._here(factors, b)
         before = here["V"]
-        here["V"] = V = coefficients(terms, here, self.rules["V"], 1 if old else self.times)
-        share = self.term.of(terms[0].data, here)
-        totals = moved({key: factors[key] for key in share}, share, old)
+        here["V"] = V = improve_coefficients(terms, here, self.rules["V"], 1 if old else self.n_repeats)
+        share = self.term.sum_samples(terms[0].data, here)
+        totals = update_sums({key: factors[key] for key in share}, share, old)
         if self.graphs:
             change = reduce(torch.add, (seen.energy(V) - seen.energy(before) for seen in terms[1:]))
             totals["energy"] = (factors["energy"] + change).clamp_(min=0)
         _write(factors["V"], self.rows[b], V)
-        return improved(self.term, self.rules, {**factors, **totals}), share
+        return improve_bases(self.term, self.rules, {**factors, **totals}), share
 
     def _here(self, factors: Factors, b: int) -> tuple[list, dict[str, Tensor]]:
         """The model of one batch with the other samples fixed, and its factors."""
@@ -178,7 +178,7 @@ class MiniBatchSweep:
         return {**factors, "energy": energies(self.graphs, factors["V"]).double()} if self.graphs else factors
 
 
-def batches_of(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), codes: np.ndarray | None = None) -> list:
+def cut_batches(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), codes: np.ndarray | None = None) -> list:
     """Rows 0 .. n - 1 in even batches of `size` at most: at random, or so that linked samples come together.
 
     With graphs, samples are ordered by class, within a class so that links are short (reverse Cuthill-McKee): what is

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..block import Block, Quad
 from ..data.as_data import Data
 from ..data.sparse_tensor import SparseTensor
-from ..factors import component_major, divide
+from ..factors import as_factor, divide
 from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
 from ..rules.multiplicative import multiplicative
@@ -122,8 +122,8 @@ def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) ->
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
-    V = F = component_major(scale / torch.where(heights > 0, heights, 1))
-    fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(component_major, bases), strict=True))
+    V = F = as_factor(scale / torch.where(heights > 0, heights, 1))
+    fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(as_factor, bases), strict=True))
     rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
     for _ in range(MOST // STRETCH):
         before = F

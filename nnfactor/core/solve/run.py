@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
-from .cuda_graph import captured
+from .cuda_graph import capture
 
 State = dict[str, Any]
 
@@ -202,7 +202,7 @@ def run(
     with strict_precision(_device(factors)):
         state: State = {**(extra or {}), "factors": dict(factors)}
         sweep, book = method(terms, rules), _Book(factors, name)
-        sweep = captured(sweep, _device(factors)) if cuda_graph else sweep
+        sweep = capture(sweep, _device(factors)) if cuda_graph else sweep
         every_row = record_all or tol == 0 or verbose >= 2
         start = before = book.read(0, objective(terms, factors))
         stop = bool(callback and callback(book.progress(state, start)))

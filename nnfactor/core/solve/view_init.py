@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..data.as_data import Samples
-from ..factors import component_major
+from ..factors import as_factor
 from .init import nndsvda
 
 
@@ -23,7 +23,7 @@ def start(views: Sequence[Samples], scales: Sequence[float], n_components: int, 
     if svd:
         U, V = nndsvda(side, n_components, seed)
         parts = U.split([X.shape[1] for X in views], dim=-2)
-        return [V, *(component_major(U / s**0.5) for U, s in zip(parts, scales, strict=True))]
+        return [V, *(as_factor(U / s**0.5) for U, s in zip(parts, scales, strict=True))]
     height = float(side.mean() / n_components) ** 0.5
     draw = lambda rows, stream: _normal(rows, n_components, seed + stream, views[0])
     heights = [0.0 if height == 0 else float(_size(X)) / n_components / height for X in views]
@@ -61,8 +61,8 @@ class _SideBySide:
 
     def times(self, F: Tensor) -> Tensor:
         pairs = zip(self.roots, self.views, strict=True)
-        return torch.cat([r * X.times_transposed(component_major(F)) for r, X in pairs], dim=-2)
+        return torch.cat([r * X.times_transposed(as_factor(F)) for r, X in pairs], dim=-2)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         parts = zip(self.roots, self.views, F.split(self.widths, dim=-2), strict=True)
-        return reduce(torch.add, (r * X.times(component_major(f)) for r, X, f in parts))
+        return reduce(torch.add, (r * X.times(as_factor(f)) for r, X, f in parts))

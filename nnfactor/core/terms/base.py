@@ -1,16 +1,17 @@
-"""The terms a model is a list of.
+"""What a term is, and the weight that it may have.
 
-A term names the factors it `factor_names`, yields the `block(factors, name)` that one of them sees, and has a
-`value(factors)` for every problem of the batch. `factors` maps names to tensors `(..., rows, k)`; it may also hold
-numbers that differ between the problems of a batch, `(...)`-shaped, which a term names as its `weight`.
-No objective carries a factor 1/2; a block's `up - down` is half the gradient of the value.
+A model is a list of terms. `factors` maps names to tensors `(..., rows, k)`; it may also hold numbers that differ
+between the problems of a batch, `(...)`-shaped, which a term names by its `Weight`. No objective carries a factor 1/2:
+`gradient_plus - gradient_minus` of a block is half the gradient of the value.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,32 +20,62 @@ from ..block import Block
 
 Factors = Mapping[str, Tensor]
 
-Weight = float | Tensor | str
 
-
-class Term(Protocol):
-    """What a model is made of."""
+class Term(ABC):
+    """One summand of a model's objective."""
 
     @property
+    @abstractmethod
     def factor_names(self) -> tuple[str, ...]:
         """Names of the factors that the term depends on."""
 
+    @abstractmethod
     def block(self, factors: Factors, name: str) -> Block:
-        """The coefficients that factor `name` sees while the others are fixed."""
+        """Return the coefficients of the term in factor `name` while the others are fixed."""
 
+    @abstractmethod
     def value(self, factors: Factors) -> Tensor:
-        """The term's value for every problem, float64 where sums could cancel."""
+        """Return the value for every problem, float64 where sums could cancel."""
+
+    def direct(self, factors: Factors) -> Tensor:
+        """Return the same value without cancellation, at any cost: it is read once, of the result.
+
+        The default is `value`, which suits every term that sums nonnegative numbers.
+        """
+        return self.value(factors)
 
 
-def _check_weight(term: Any) -> None:
-    """A number must be finite and nonnegative, or the rules are not monotone; tensors and names are the caller's."""
-    if not isinstance(term.weight, Tensor | str) and not 0 <= term.weight < float("inf"):
-        raise ValueError(f"weight of {type(term).__name__} must be a finite number >= 0, got {term.weight!r}")
+@dataclass(frozen=True)
+class Weight:
+    """The weight of a term as an entry of the state, so that the problems of a batch may differ in it.
+
+    Attributes
+    ----------
+    name : str
+        The entry `factors[name]`, one number or `(...)`-shaped, one number per problem.
+    values : tuple of float
+        The numbers, for callers that must know them before the state exists; no term reads them.
+    """
+
+    name: str
+    values: tuple[float, ...] = ()
 
 
-def per_column(weight: Weight, factors: Factors, F: Tensor) -> Tensor:
-    """A weight as `(..., 1, k)` for factor `F`: from a number, a tensor `(...)`, or the name of a state entry."""
-    w = factors[weight] if isinstance(weight, str) else weight
+WeightLike = float | Tensor | Weight
+
+
+def check_weight(term: Any) -> None:
+    """Refuse a number that is not finite and nonnegative: no rule would be monotone. Tensors are the caller's."""
+    if isinstance(term.weight, Tensor | Weight):
+        return
+    if isinstance(term.weight, str) or not 0 <= term.weight < float("inf"):
+        named = f"; an entry of the state is Weight({term.weight!r})" if isinstance(term.weight, str) else ""
+        raise ValueError(f"weight of {type(term).__name__} must be a finite number >= 0, got {term.weight!r}{named}")
+
+
+def per_column(weight: WeightLike, factors: Factors, F: Tensor) -> Tensor:
+    """Return a weight as `(..., 1, k)` for factor `F`: from a number, a tensor `(...)` or an entry of the state."""
+    w = factors[weight.name] if isinstance(weight, Weight) else weight
     if not isinstance(w, Tensor):
         return F.new_full((*F.shape[:-2], 1, F.shape[-1]), w)
     return w.to(F.device, F.dtype)[..., None, None] * torch.ones_like(F[..., :1, :])

@@ -31,15 +31,15 @@ class BatchNeighbourhood:
     """
 
     def __init__(self, graph: Laplacian, rows: np.ndarray) -> None:
-        links, touching = graph.links, graph.links.adjacency[rows]
+        links, touching = graph.graph, graph.graph.adjacency[rows]
         self.halo = np.setdiff1d(touching.indices, rows)
         cliques = None if links.cliques is None else links.cliques[rows]
         self.members, self.place, virtual = _others(links, rows)
         inside, across = touching[:, rows], sp.hstack([touching[:, self.halo], virtual], format="csr")
-        self.inside = replace(graph, links=Graph(inside, cliques, links.clique_weight))
+        self.inside = replace(graph, graph=Graph(inside, cliques, links.clique_weight))
         everything = sp.block_array([[inside, across], [across.T, None]], format="csr")
         cliques = None if cliques is None else np.append(cliques, np.full(across.shape[1], -1))
-        self.around = replace(graph, links=Graph(everything, cliques, links.clique_weight), norms_of=())
+        self.around = replace(graph, graph=Graph(everything, cliques, links.clique_weight), norms_of=())
         self.n_outside, self.degree = across.shape[1], np.asarray(across.sum(axis=1)).reshape(-1, 1)
 
     def outside(self, V: Tensor) -> Tensor:
@@ -56,7 +56,7 @@ class BatchNeighbourhood:
 
 @dataclass(frozen=True, eq=False)
 class BatchLaplacian:
-    """A cut with the coefficients around it: the term of a batch's V."""
+    """What V of a batch needs of a `Laplacian`, given the coefficients around the batch: a block, without a value."""
 
     cut: BatchNeighbourhood
     outside: Tensor
@@ -70,7 +70,7 @@ class BatchLaplacian:
         V, c, span = factors[name], block.quads[0].cols, block.quads[0].span
         here = len(self.cut.degree)
         others = torch.cat([torch.zeros_like(V).mT, self.outside.mT], dim=-1).mT
-        linear_minus = c * self.cut.around.links.times(others, span)[..., :here, :]
+        linear_minus = c * self.cut.around.graph.times(others, span)[..., :here, :]
         if span is not None:
             linear_minus = pad(linear_minus, (span.start, V.shape[-1] - span.stop))
         degree = torch.from_numpy(self.cut.degree).to(V.device, V.dtype)

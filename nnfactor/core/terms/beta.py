@@ -9,12 +9,12 @@ from torch import Tensor
 from .. import divergence
 from ..block import Block
 from ..data.as_data import Data
-from .base import Factors
-from .fit import _read
+from .base import Factors, Term
+from .fit import read_data
 
 
 @dataclass(frozen=True, eq=False)
-class BetaFit:
+class BetaFit(Term):
     """`sum d_beta(X, [[V, U1, ...]])`; beta = 1 is Kullback-Leibler, 0 Itakura-Saito, 2 the squared Frobenius norm.
 
     Not quadratic: only the multiplicative rule takes it. Data and modes as for `Fit`; sparse data are matrices.
@@ -31,7 +31,7 @@ class BetaFit:
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        _read(self)
+        read_data(self)
         if self.beta <= 0 and self.data.smallest() <= 0:
             raise ValueError(
                 f"beta = {self.beta:g} needs data without zeros (the divergence is infinite there); "

@@ -12,11 +12,11 @@ from torch import Tensor
 from ..block import Block, Quad
 from ..data.as_data import Data, as_data
 from ..factors import gram
-from .base import Factors
+from .base import Factors, Term
 
 
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(Term):
     """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order.
 
     Parameters
@@ -30,7 +30,7 @@ class Fit:
     modes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        _read(self)
+        read_data(self)
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class Fit:
         return self.data.residual_sq([factors[m] for m in self.modes])
 
 
-def _read(term: Any) -> None:
+def read_data(term: Any) -> None:
     """Data from whatever was given; as many modes as it has dimensions."""
     data, modes = as_data(term.data, name="data"), tuple(term.modes)
     if len(modes) != data.order or len(set(modes)) != len(modes):

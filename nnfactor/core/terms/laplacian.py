@@ -14,16 +14,16 @@ from ..block import Block, Quad
 from ..cache import TensorCache
 from ..factors import square_norms
 from ..graph.graph import Graph, as_graph
-from .base import Factors, Weight, _check_weight, per_column
+from .base import Factors, Term, Weight, WeightLike, check_weight, per_column
 
 
 @dataclass(frozen=True, eq=False)
-class Laplacian:
-    """`weight sum_j c_j prod_b ||u^b_j||^2 v_j' L v_j` over factor `on`, `L` the Laplacian of `links`.
+class Laplacian(Term):
+    """`weight sum_j c_j prod_b ||u^b_j||^2 v_j' L v_j` over factor `on`, `L` the Laplacian of `graph`.
 
     Parameters
     ----------
-    links : Links, scipy sparse matrix or array (n, n)
+    graph : Graph, scipy sparse matrix or array (n, n)
     on : str
         The factor whose rows are the nodes.
     norms_of : sequence of str
@@ -50,18 +50,18 @@ class Laplacian:
     0.0
     """
 
-    links: Graph
+    graph: Graph
     on: str
     norms_of: tuple[str, ...] = ()
-    weight: Weight = 1.0
+    weight: WeightLike = 1.0
     columns: Any = None
     split: str = "net"
     cache: TensorCache = field(default_factory=TensorCache, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "links", as_graph(self.links))
+        object.__setattr__(self, "graph", as_graph(self.graph, "graph"))
         object.__setattr__(self, "norms_of", tuple(self.norms_of))
-        _check_weight(self)
+        check_weight(self)
         if self.split not in ("net", "paper"):
             raise ValueError(f"split must be 'net' or 'paper', got {self.split!r}")
         if self.columns is not None:
@@ -90,24 +90,23 @@ class Laplacian:
             return Block()
         c = self._scale(factors, skip=name)
         if name == self.on:
-            return Block(quads=(Quad(c, self.links.degree(V), 1, span), Quad(c, self.links, -1, span)))
+            return Block(quads=(Quad(c, self.graph.degree(V), 1, span), Quad(c, self.graph, -1, span)))
         if self.split == "net":
-            return Block(quads=(Quad(self._all(c * self.links.energy(V, span), V)),))
-        own, neighbours = self.links.energy_parts(V, span)
+            return Block(quads=(Quad(self._all(c * self.graph.energy(V, span), V)),))
+        own, neighbours = self.graph.energy_parts(V, span)
         return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
         """Summed edge by edge, never as a difference."""
-        energy = self.links.energy(factors[self.on], self.span)
+        energy = self.graph.energy(factors[self.on], self.span)
         return (self._scale(factors) * energy).sum((-2, -1), dtype=torch.float64)
 
     def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
         """Weights of its columns `(..., 1, span)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
         V, span = factors[self.on], self.span or slice(None)
-        weight: Weight = 1.0 if isinstance(self.weight, Tensor | str) else self.weight
-        key = (float(weight), V.device, V.dtype, V.shape[-1])
-        c = self.cache(key, (), lambda: self._columns(V, float(weight)))
-        if weight is not self.weight:
+        number = 1.0 if isinstance(self.weight, Tensor | Weight) else float(self.weight)
+        c = self.cache((number, V.device, V.dtype, V.shape[-1]), (), lambda: self._columns(V, number))
+        if isinstance(self.weight, Tensor | Weight):
             c = c * per_column(self.weight, factors, V)[..., span]
         return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.norms_of if b != skip], c)
 

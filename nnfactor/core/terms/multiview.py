@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..block import Block, Design, Quad, RowSubset, RowSubsetLinear, _parts, split, weighted
+from ..block import Block, Design, Quad, RowSubset, RowSubsetLinear, split, split_signs, weighted
 from ..data.as_data import Samples
 from ..factors import gram
-from .base import Factors, Weight, per_column
+from .base import Factors, Term, WeightLike, per_column
 from .fit import Fit
 
 # Terms
@@ -39,7 +39,7 @@ class SemiFit(Fit):
 
 
 @dataclass(frozen=True, eq=False)
-class Views:
+class Views(Term):
     """`sum_p pi_p s_p ||X^p - V U^p'||^2`: matrices of the same samples, which share V (paper 001, Eq. 8).
 
     Parameters
@@ -140,7 +140,7 @@ class Views:
 
 
 @dataclass(frozen=True, eq=False)
-class Labels:
+class Labels(Term):
     """`weight ||V_l W - Y||^2` over the labelled rows of V; W (k, C) has any sign (paper 001, Eq. 9).
 
     Parameters
@@ -160,7 +160,7 @@ class Labels:
     targets: Tensor
     labelled: Tensor | np.ndarray
     modes: tuple[str, str] = ("V", "W")
-    weight: Weight = 1.0
+    weight: WeightLike = 1.0
     printed: bool = False
     _rows: RowSubset = field(init=False, repr=False)  # the labelled ones
     _known: Tensor = field(init=False, repr=False)  # their targets
@@ -188,12 +188,12 @@ class Labels:
         V, W = (factors[m] for m in self.modes)
         weight = per_column(self.weight, factors, V)[..., :1]
         if name == self.modes[0]:
-            linear = RowSubsetLinear(self._rows, *_parts(((weight * W) @ self._known.mT).mT, fresh=True))
+            linear = RowSubsetLinear(self._rows, *split_signs(((weight * W) @ self._known.mT).mT, fresh=True))
             quads = () if self.printed else (Quad(weight * (W @ W.mT), self._rows),)
             return split(Block(quads=quads, parts=(linear,)))
         root = weight.sqrt()
         rows: Any = Design(root * self._labelled(V), root * self._known)
-        linear_minus, linear_plus = _parts(rows.A.mT @ rows.b, fresh=True)
+        linear_minus, linear_plus = split_signs(rows.A.mT @ rows.b, fresh=True)
         return Block(
             quads=(Quad(torch.ones_like(W[..., :1, :]), rows),), linear_minus=linear_minus, linear_plus=linear_plus
         )

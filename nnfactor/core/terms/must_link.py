@@ -62,17 +62,17 @@ class GroupedFit(Fit):
     Parameters
     ----------
     data, modes : as for `Fit`; the first mode names F `(p, k)`
-    ties : Ties
+    groups : SampleGroups
     """
 
-    ties: SampleGroups
+    groups: SampleGroups
 
     def block(self, factors: Factors, name: str) -> Block:
         """For F the pull is gathered; the Gram is that of `Fit`, since Q has orthonormal columns."""
         block = super().block(self._spread(factors), name)
         if name != self.modes[0] or block.linear_minus is None:
             return block
-        return Block(quads=block.quads, linear_minus=self.ties.gather(block.linear_minus))
+        return Block(quads=block.quads, linear_minus=self.groups.gather(block.linear_minus))
 
     def value(self, factors: Factors) -> Tensor:
         """As `Fit`."""
@@ -84,7 +84,7 @@ class GroupedFit(Fit):
 
     def _spread(self, factors: Factors) -> dict[str, Tensor]:
         F = factors[self.modes[0]]
-        return {**factors, self.modes[0]: self.data.cache(("spread",), (F,), lambda: self.ties.spread(F))}
+        return {**factors, self.modes[0]: self.data.cache(("spread",), (F,), lambda: self.groups.spread(F))}
 
 
 def group_samples(codes: np.ndarray | None, n: int) -> np.ndarray:

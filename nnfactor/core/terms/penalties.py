@@ -8,18 +8,18 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from .base import Factors, Weight, _check_weight, per_column
+from .base import Factors, Term, WeightLike, check_weight, per_column
 
 
 @dataclass(frozen=True, eq=False)
-class L1:
+class L1(Term):
     """`weight sum |f|` over the entries of a nonnegative factor: sparsity."""
 
     on: str
-    weight: Weight = 1.0
+    weight: WeightLike = 1.0
 
     def __post_init__(self) -> None:
-        _check_weight(self)
+        check_weight(self)
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -37,14 +37,14 @@ class L1:
 
 
 @dataclass(frozen=True, eq=False)
-class L2:
+class L2(Term):
     """`weight ||F||^2`: ridge."""
 
     on: str
-    weight: Weight = 1.0
+    weight: WeightLike = 1.0
 
     def __post_init__(self) -> None:
-        _check_weight(self)
+        check_weight(self)
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -62,7 +62,7 @@ class L2:
 
 
 @dataclass(frozen=True, eq=False)
-class L21:
+class L21(Term):
     """`weight sum_i sqrt(||f_i||^2 + eps)` over the rows of a factor: whole rows go to zero (paper 001).
 
     Not quadratic, but majorised at the current factor by row weights `1 / (2 sqrt(||f_i||^2 + eps))`, so that every
@@ -70,11 +70,11 @@ class L21:
     """
 
     on: str
-    weight: Weight = 1.0
+    weight: WeightLike = 1.0
     eps: float = 1e-10
 
     def __post_init__(self) -> None:
-        _check_weight(self)
+        check_weight(self)
 
     @property
     def factor_names(self) -> tuple[str, ...]:

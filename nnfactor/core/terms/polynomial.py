@@ -13,12 +13,12 @@ from ..data.as_data import Data
 from ..data.dense import Dense
 from ..data.sparse import Sparse
 from ..factors import gram
-from .base import Factors
-from .fit import _read
+from .base import Factors, Term
+from .fit import read_data
 
 
 @dataclass(frozen=True, eq=False)
-class PolynomialFit:
+class PolynomialFit(Term):
     """`sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2` with `phi(x)'phi(y) = (x'y)^degree`: polynomial NMF.
 
     Up to rounding never formed in feature space: with `K_xw = (XW)^d` and `K_ww = (W'W)^d` the value is
@@ -38,7 +38,7 @@ class PolynomialFit:
     degree: int = 2
 
     def __post_init__(self) -> None:
-        _read(self)
+        read_data(self)
 
     @property
     def factor_names(self) -> tuple[str, ...]:

@@ -11,15 +11,15 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.as_data import Samples
-from ..factors import against_others, divide, gram, khatri_rao, square_norms
-from .base import Factors
+from ..factors import contract_others, divide, gram, khatri_rao, square_norms
+from .base import Factors, Term
 from .laplacian import Laplacian
 
 Sums = dict[str, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class SufficientStatistics:
+class SufficientStatistics(Term):
     """`Fit` and gauged `Laplacian`s as the bases see them, from sums over samples that the state holds.
 
     State entries: "gram" `V'V (..., k, k)`, "linear_minus" `X'V (..., d_1 d_2 .., k)`, and "energy" `(..., 1, k)`, the
@@ -41,7 +41,7 @@ class SufficientStatistics:
         """The bases."""
         return self.modes
 
-    def of(self, data: Samples, factors: Factors) -> Sums:
+    def sum_samples(self, data: Samples, factors: Factors) -> Sums:
         """What samples `data` with coefficients `factors["V"]` add to the sums (but for the graphs)."""
         V = factors["V"]
         return {"gram": gram(V), "linear_minus": data.times_transposed(V)}
@@ -52,7 +52,7 @@ class SufficientStatistics:
         others = [U for m, U in zip(self.modes, Us, strict=True) if m != name]
         G = reduce(torch.mul, map(gram, others), factors["gram"].to(F.dtype))
         energy = reduce(torch.mul, map(square_norms, others), factors["energy"].to(F.dtype))
-        linear_minus = against_others(factors["linear_minus"].to(F.dtype), Us, self.modes.index(name))
+        linear_minus = contract_others(factors["linear_minus"].to(F.dtype), Us, self.modes.index(name))
         return Block(quads=(Quad(G), Quad(energy)), linear_minus=linear_minus)
 
     def value(self, factors: Factors) -> Tensor:
@@ -65,7 +65,7 @@ class SufficientStatistics:
 
 
 @dataclass(frozen=True, eq=False)
-class KLStatistics:
+class KLStatistics(Term):
     """Kullback-Leibler of a matrix as the bases see it: a sum of the majorisers that were tight when a batch was seen.
 
     State entries: "linear_minus" `U * ((X / (V U'))' V) (..., m, k)` and "linear_plus" `V' 1 (..., 1, k)`, which add
@@ -80,7 +80,7 @@ class KLStatistics:
         """The one basis."""
         return self.modes
 
-    def of(self, data: Samples, factors: Factors) -> Sums:
+    def sum_samples(self, data: Samples, factors: Factors) -> Sums:
         """What samples add to the sums, at the current bases."""
         V, U = factors["V"], factors[self.modes[0]]
         linear_minus, linear_plus = data.ratio_products([V, U], 1, 1.0)

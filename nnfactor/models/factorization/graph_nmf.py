@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from torch import Tensor
 
 from ...core import Fit, Graph, Laplacian, Rule, Term
-from ...core.factors import unit_columns
+from ...core.factors import normalize_columns
 from ...core.rules.hals import hals
 from ...core.rules.m_matrix import m_matrix
 from ...core.rules.multiplicative import multiplicative
@@ -155,7 +155,7 @@ class GraphNMF(Factorization):
         return links if codes is None else overwrite_labelled(links, codes)
 
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
-        return unit_columns(factors) if self.scale_free else factors
+        return normalize_columns(factors) if self.scale_free else factors
 
     def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
         (n, m), k = source.data.shape, int(self.n_components)

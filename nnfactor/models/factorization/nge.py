@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ...core import Fit, Graph, Laplacian, Rule, Term, hals, m_matrix, multiplicative, projected
-from ...core.factors import unit_columns
+from ...core import Fit, Graph, Laplacian, Rule, Term, hals, m_matrix, multiplicative, projected_gradient
+from ...core.factors import normalize_columns
 from ...graphs import marginal_fisher_graphs
 from ..shared.base import mode_names
 from ..shared.fitting import Model, values_of, weight_of
@@ -262,7 +262,7 @@ keep_embeddings
         return MarginalFisher()
 
     def _published(self, factors: list[Tensor]) -> list[Tensor]:
-        return unit_columns(factors)
+        return normalize_columns(factors)
 
     def _graphs(self, source: Inputs, y: Any) -> tuple[tuple[Graph, Graph], int]:
         """The two graphs, and how many classes they come from."""
@@ -320,7 +320,7 @@ keep_embeddings
         """The rule of the bases and that of V, where a sweep has no momentum."""
         if self.solver == "m_matrix":
             return multiplicative, self._graph_solve()
-        rule = {"hals": hals, "projected": projected}.get(self.solver, multiplicative)
+        rule = {"hals": hals, "projected": projected_gradient}.get(self.solver, multiplicative)
         return rule, rule
 
     def _graph_solve(self) -> Rule:

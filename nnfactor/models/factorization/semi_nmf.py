@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ...core import Block, Rule, composed, multiplicative
+from ...core import Block, Rule, compose, multiplicative
 from ...core.data.as_data import Data, Samples
 from ...core.rules.closed_form import unconstrained
 from ...core.solve.view_init import start
@@ -138,7 +138,7 @@ class SemiNMF(Factorization):
         printed = partial(multiplicative, power=float(self.exponent))
         rules: dict[str, Rule] = {
             "U1": unconstrained,
-            "V": printed if rule is multiplicative else composed(_cleared, rule),
+            "V": printed if rule is multiplicative else compose(_cleared, rule),
         }
         return Model([SemiFit(source.data, names)], rules, names)
 

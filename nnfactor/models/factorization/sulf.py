@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...core import L2, L21, Fit, Run, Term, block_of, multiplicative, run
 from ...core.data.as_data import Samples
-from ...core.factors import component_major, gram
+from ...core.factors import as_factor, gram
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve import init
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
@@ -217,7 +217,7 @@ class SULF(ClassifierMixin, Factorization):
             G = B = torch.zeros(1, dtype=torch.float64, device=sources[0].data.device)
             for source, U, size, pi in zip(sources, self.factors_, self._sizes, self.view_weights_, strict=True):
                 data = source.data
-                U = component_major((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
+                U = as_factor((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
                 linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
                 G, B = G + float(pi) * gram(U.double()), B + (float(pi) * source.scale / size) * linear_minus.double()
             V = (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
@@ -326,7 +326,7 @@ class SULF(ClassifierMixin, Factorization):
         V, shape = factors[0], (int(self.n_components), len(self.classes_))
         labels = next(t for t in model.terms if isinstance(t, Labels))
         if first and self.coef_init is not None:
-            return [*factors, component_major(given_array("coef_init", self.coef_init, shape, V, free=True))]
+            return [*factors, as_factor(given_array("coef_init", self.coef_init, shape, V, free=True))]
         zero = V.new_zeros(shape)
         ridge = [L2("W", t.weight) for t in model.terms if isinstance(t, L21)]
         return [*factors, least_squares(zero, block_of([labels, *ridge], {"V": V, "W": zero}, "W"))]
@@ -346,7 +346,7 @@ class SULF(ClassifierMixin, Factorization):
         best = {n: F if self.n_init == 1 else F[result.best] for n, F in result.factors.items()}
         to_caller, bases = sources[0].to_caller, [best[f"U{p + 1}"] for p in range(len(sources))]
         in64 = {n: F.double() for n, F in best.items()}
-        self.loss_ = float(in_unit(float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms)), unit))
+        self.loss_ = float(in_unit(float(sum(t.direct(in64) for t in model.terms)), unit))
         self.reconstruction_err_, self.view_errors_ = view_errors(sources, best["V"], bases)
         self.embedding_ = to_caller(best["V"])
         self.factors_ = [to_caller(U * s.scale) for U, s in zip(bases, sources, strict=True)]

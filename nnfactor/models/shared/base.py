@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...core import Fit, Rule, Run, Term, run
 from ...core.data.as_data import Data, Samples
-from ...core.factors import component_major, gram, reconstruct
+from ...core.factors import as_factor, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
 from ...core.solve.run import strict_precision
@@ -181,7 +181,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return nnls(G, B)
         if len(bases) == 1:  # not from the Gram, which would square the condition number
             inverse = torch.linalg.pinv(bases[0].double())
-            return cast(Samples, data).times(component_major(inverse.mT.to(data.dtype))).double()
+            return cast(Samples, data).times(as_factor(inverse.mT.to(data.dtype))).double()
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:
@@ -226,7 +226,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         V, *bases = self._published([result.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         in64 |= {n: F[best].double() for n, F in result.factors.items() if n not in in64}
-        self.loss_ = float(in_unit(float(sum(getattr(t, "direct", t.value)(in64) for t in model.terms)), unit))
+        self.loss_ = float(in_unit(float(sum(t.direct(in64) for t in model.terms)), unit))
         rows = self._embedded(V)
         seen = [in64[names[0]] if rows is V else rows, *(in64[n] for n in names[1:])]  # the loss summed the same, often
         self.reconstruction_err_ = source.scale * float(data.residual_sq(seen).sqrt())

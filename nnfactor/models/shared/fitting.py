@@ -19,7 +19,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ...core import Rule, Run, Term, step
+from ...core import Rule, Run, Term, Weight, step
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, fitting, work
 from ...core.solve.run import Method, strict_precision
@@ -173,7 +173,7 @@ class _Batch:
         whole.__dict__.update(vars(first))
         whole.n_components = first.n_components if whole is first else self.rank
         for name in self.varying:
-            setattr(whole, name, Entry(name, (float(getattr(e, name)) for e in self.members)))
+            setattr(whole, name, Weight(name, tuple(float(getattr(e, name)) for e in self.members)))
         before = dict(vars(whole))
         with named(self.at, first):
             model = whole._model(self.source, self.y)
@@ -282,23 +282,11 @@ def _explained(problems: int, each: int) -> Iterator[None]:
         ) from error
 
 
-class Entry(str):
-    """The name of the state entry that holds a hyper-parameter of every problem of a batch; it knows its values."""
-
-    values: tuple[float, ...]
-
-    def __new__(cls, name: str, values: Iterable[float]) -> Entry:
-        """A string that remembers."""
-        entry = super().__new__(cls, name)
-        entry.values = tuple(values)
-        return entry
-
-
-def weight_of(parameter: Any) -> float | str:
-    """A hyper-parameter as a term's weight: a number, or the name of the state entry that holds those of a batch."""
-    return parameter if isinstance(parameter, str) else float(parameter)
+def weight_of(parameter: Any) -> float | Weight:
+    """Return a hyper-parameter as a term's weight: a number, or the entry of the state that holds those of a batch."""
+    return parameter if isinstance(parameter, Weight) else float(parameter)
 
 
 def values_of(parameter: Any) -> tuple[float, ...]:
-    """The number that a hyper-parameter is, or all that it is in a batch."""
-    return parameter.values if isinstance(parameter, Entry) else (float(parameter),)
+    """Return the number that a hyper-parameter is, or all that it is in a batch."""
+    return parameter.values if isinstance(parameter, Weight) else (float(parameter),)

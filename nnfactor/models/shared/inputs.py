@@ -18,7 +18,7 @@ from ...core.data.as_data import Data, as_data, as_tensor, is_sparse, is_sparse_
 from ...core.data.csr import coordinates, from_torch_sparse
 from ...core.data.dense import Dense
 from ...core.data.sparse_tensor import SparseTensor
-from ...core.factors import component_major
+from ...core.factors import as_factor
 
 
 def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
@@ -31,7 +31,7 @@ def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], 
         given_array(f"init: {name}", array, shape, data, free and name != "V", f"; init is ({wanted})")
         for (name, shape), array in zip(shapes.items(), arrays, strict=True)
     ]
-    return [component_major(F) for F in start]
+    return [as_factor(F) for F in start]
 
 
 def given_array(

@@ -16,8 +16,15 @@ from ...core import Run
 from ...core.data.as_data import Data, Samples
 from ...core.data.dense import Dense
 from ...core.data.sparse_tensor import SparseTensor
-from ...core.factors import component_major, gram, khatri_rao
-from ...core.solve.minibatch import MiniBatchSweep, batches_of, coefficients, fresh, improved, moved
+from ...core.factors import as_factor, gram, khatri_rao
+from ...core.solve.minibatch import (
+    MiniBatchSweep,
+    cut_batches,
+    improve_bases,
+    improve_coefficients,
+    start_coefficients,
+    update_sums,
+)
 from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
 from ...core.terms.fit import Fit
@@ -122,8 +129,8 @@ class Online(Factorization):
             return super()._run(source, model, start, y)
         self._check_model(source.data)
         n, beta = source.data.shape[0], beta_of(getattr(self, "loss", "frobenius"))
-        links = [term.links for term in model.terms if isinstance(term, Laplacian)]
-        batches = batches_of(n, int(self.batch_size), self._seeds[0], links, self._codes(y, n))
+        graphs = [term.graph for term in model.terms if isinstance(term, Laplacian)]
+        batches = cut_batches(n, int(self.batch_size), self._seeds[0], graphs, self._codes(y, n))
         epochs = MiniBatchSweep(model.terms, model.rules, batches, self._seeds[0], self._times(beta))
         terms = [epochs.term] if beta == 2 else model.terms
         state = epochs.begin(start)
@@ -156,13 +163,15 @@ class Online(Factorization):
         fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Laplacian]", others), model.names[1:]
         term, beta = (SufficientStatistics(modes), 2) if isinstance(fit, Fit) else (KLStatistics(modes), 1)
         bare = [replace(g, norms_of=()) for g in graphs]
-        factors = {**bases, "V": fresh(data, bases, modes)}
+        factors = {**bases, "V": start_coefficients(data, bases, modes)}
         for i in range(rounds):
-            factors["V"] = coefficients([fit, *graphs], factors, model.rules["V"], 1 if i else self._times(beta))
-            share = term.of(data, factors)
+            factors["V"] = improve_coefficients(
+                [fit, *graphs], factors, model.rules["V"], 1 if i else self._times(beta)
+            )
+            share = term.sum_samples(data, factors)
             if isinstance(term, SufficientStatistics):
                 share["energy"] = energies(bare, factors["V"])
-            factors = improved(term, model.rules, {**factors, **moved(sums, share)})
+            factors = improve_bases(term, model.rules, {**factors, **update_sums(sums, share)})
         return factors
 
     def _publish_step(self, source: Inputs, factors: dict[str, Tensor], names: tuple[str, ...], seen: int) -> None:
@@ -203,7 +212,7 @@ class Online(Factorization):
     def _so_far(self, source: Inputs) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """Bases and sums to go on from; after `fit`, sums of the model itself, for which its bases are stationary."""
         data, names = source.data, mode_names(source.data)
-        there = lambda F, dtype: component_major(torch.as_tensor(F).to(data.device, dtype))
+        there = lambda F, dtype: as_factor(torch.as_tensor(F).to(data.device, dtype))
         bases = {m: there(F, data.dtype) for m, F in zip(names[1:], self.factors_, strict=True)}
         if hasattr(self, "moments_"):
             kept = {key: F for key, F in self.moments_.items() if key != "scale"}
@@ -215,7 +224,7 @@ class Online(Factorization):
             linear_plus = V.sum(-2, keepdim=True)
             return bases, {"linear_minus": wide * linear_plus, "linear_plus": linear_plus}
         energy = energies([replace(g, norms_of=()) for g in self._past_graphs(source)], V)
-        linear_minus = component_major(wide @ gram(V) + wide * energy)
+        linear_minus = as_factor(wide @ gram(V) + wide * energy)
         return bases, {"gram": gram(V), "linear_minus": linear_minus, "energy": energy}
 
     def _beginning(self, source: Inputs) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -238,7 +247,7 @@ class Online(Factorization):
                     f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here"
                 )
             pairs = zip(shapes[1:], list(self.init)[1:], strict=True)
-            return [component_major(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
+            return [as_factor(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
         one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
         seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         if data.largest() == 0:  # its mean says nothing about the stream

@@ -7,7 +7,7 @@ from functools import partial
 from math import prod
 from typing import cast
 
-from ...core import Rule, bmme, composed, hals, her, multiplicative, projected, step
+from ...core import Rule, bmme, compose, hals, her, multiplicative, projected_gradient, step
 from ...core.solve.run import Method
 from .parameters import one_of
 
@@ -51,7 +51,7 @@ def fastest(
     """
     V, *bases = names
     own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
-    rules: dict[str, Rule] = {**dict(zip(bases, others, strict=True)), V: composed(solve, own)}
+    rules: dict[str, Rule] = {**dict(zip(bases, others, strict=True)), V: compose(solve, own)}
     return rules, partial(her, unit=tuple(bases)) if norms_of else step
 
 
@@ -72,7 +72,7 @@ def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 
                 "or 'auto'"
             )
         return multiplicative
-    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected}
+    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected_gradient}
     sweeps = 5 if order > 2 else 2 if few else 6 if n_components >= 40 else 4
     return named.get(solver) or partial(hals, sweeps=sweeps)
 

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ...core.data.as_data import Data
-from ...core.factors import component_major
+from ...core.factors import as_factor
 from .inputs import Inputs, given_array, read
 from .labels import nearest_distribution
 
@@ -106,7 +106,7 @@ def given_views(arrays: Any, sources: list[Inputs], k: int) -> list[Any]:
     for (name, shape), array, source in zip(shapes.items(), arrays[: P + 1], [None, *sources], strict=True):
         free = source is not None and source.data.smallest() < 0
         F = given_array(f"init: {name}", array, shape, like, free=free, hint=hint)
-        start.append(component_major(F if source is None else F / source.scale))
+        start.append(as_factor(F if source is None else F / source.scale))
     if len(arrays) == P + 1:
         return [*start, None]
     weights = given_array("init: view weights", arrays[-1], (P,), like, hint=hint)
