@@ -1,7 +1,7 @@
 """`python -m benchmarks CONFIG` runs a configuration and writes its report.
 
 `list` shows the configurations, `all` runs every one, `compare A B` sets the folders of two finished runs side by side,
-`findings [DIR]` writes benchmarks/FINDINGS.md from the finished runs in DIR.
+`findings [DIR]` renews the tables of docs/findings from the finished runs in DIR.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 from .harness import config as configs
 from .harness.errors import BenchmarkError
 from .harness.kinds import Context, kind
+from .harness.results import Row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -48,6 +49,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--out", metavar="DIR", type=Path, help="DIR/<name>/ (default: results; results/quick with --quick)")
     p.add_argument("--jobs", metavar="N", type=int, default=1, help="worker processes of a study (default: 1)")
     p.add_argument("--restart", action="store_true", help="run what is finished in the folder again")
+    p.add_argument("--check", action="store_true", help="fail if a bar is missed, or a claim or method names nothing")
     size = p.add_mutually_exclusive_group()
     size.add_argument("--full", action="store_true", help="the config's [full] tables: everything")
     size.add_argument("--quick", action="store_true", help="the config's [quick] tables: small")
@@ -69,7 +71,8 @@ def run_all(options: argparse.Namespace) -> int:
     failed = []
     for path in configs.known_configs():
         try:
-            run(options, path)
+            if run(options, path):
+                failed.append(path.stem)
         except Exception as error:
             if options.traceback:
                 raise
@@ -80,7 +83,7 @@ def run_all(options: argparse.Namespace) -> int:
 
 def compare_runs(options: argparse.Namespace) -> int:
     """A table of differences."""
-    from .harness.compare import compare, text
+    from .report.compare import compare, text
 
     if len(options.folders) != 2:
         raise BenchmarkError("compare needs two folders: python -m benchmarks compare results/a results/b")
@@ -89,10 +92,12 @@ def compare_runs(options: argparse.Namespace) -> int:
 
 
 def write_findings(options: argparse.Namespace) -> int:
-    """FINDINGS.md."""
-    from .report.findings import write
+    """Renew the tables of the pages, and say which numbers of their prose are in none."""
+    from .report.findings import untabled_numbers, write
 
-    print(write(options.folders[0] if options.folders else _out(options)))
+    for page in write(options.folders[0] if options.folders else _out(options)):
+        left = untabled_numbers(page.read_text(encoding="utf-8"))
+        print(page, *([f"(in the text, in no table: {', '.join(left)})"] if left else []))
     return 0
 
 
@@ -122,7 +127,16 @@ def run(options: argparse.Namespace, path: Path) -> int:
     machine["seconds"] = round(time.perf_counter() - start, 1)
     page = write(folder, config, report, machine)
     print(f"{page} ({machine['seconds']:.0f} s)")
-    return 0
+    return _check(report.rows, config, path) if options.check else 0
+
+
+def _check(rows: Sequence[Row], config: configs.Config, path: Path) -> int:
+    from .report.check import find_faults
+
+    faults = find_faults(rows, config, configs.load(path))
+    for fault in faults:
+        _fail(fault, 1)
+    return 1 if faults else 0
 
 
 def _command(options: argparse.Namespace) -> int:

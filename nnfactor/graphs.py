@@ -99,7 +99,7 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
     --------
     >>> from nnfactor.graphs import marginal_fisher_graphs
     >>> marginal_fisher_graphs([[0.0], [1.0], [2.0], [9.0], [5.0]], [0, 0, 1, 1, -1], n_pairs=1)
-    (Links(5 nodes, 2 links), Links(5 nodes, 1 links))
+    (Graph(5 nodes, 2 edges), Graph(5 nodes, 1 edges))
     """
     k1 = 3 if n_neighbors is None else n_neighbors
     whole("n_neighbors", k1)
@@ -124,7 +124,7 @@ def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
     --------
     >>> from nnfactor.graphs import grid_graph
     >>> grid_graph((2, 3)), grid_graph((2, 3), neighbors=8)
-    (Links(6 nodes, 7 links), Links(6 nodes, 11 links))
+    (Graph(6 nodes, 7 edges), Graph(6 nodes, 11 edges))
     """
     lengths = _shape(shape)
     if isinstance(neighbors, bool) or neighbors not in (4, 8):
@@ -187,7 +187,7 @@ def adjacency_graph(A: Any) -> Graph:
     --------
     >>> from nnfactor.graphs import adjacency_graph
     >>> adjacency_graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]])
-    Links(3 nodes, 2 links)
+    Graph(3 nodes, 2 edges)
     """
     return as_graph(A if hasattr(A, "shape") or isinstance(A, Graph) else np.asarray(A), name="A")
 

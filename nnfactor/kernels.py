@@ -18,7 +18,8 @@ from torch import Tensor
 
 from .core.arguments import positive, whole
 from .core.data.as_data import as_tensor
-from .core.data.csr import from_torch_sparse
+from .core.data.sparse_input import as_scipy, is_sparse, read_csr
+from .core.data.units import power_of_two
 from .core.graph.distances import gaussian, inner_products, median_length, row_squares, squared_distances, store_like
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
@@ -224,16 +225,16 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
     points = _points(X)
     n = points.shape[0]
     if kernel == "precomputed":
-        return Kernel(kernel, X, n, root_unit=_unit(math.sqrt(_peak(points)), REACH))
+        return Kernel(kernel, X, n, root_unit=power_of_two(math.sqrt(_peak(points)), REACH))
     if kernel == "rbf":
-        unit = _unit(_peak(points), 0)
+        unit = power_of_two(_peak(points), 0)
         centre = None if sp.issparse(points) else (points / unit).mean(0)
         width = (_median(points / unit, centre) * unit or 1.0) if isinstance(sigma, str) else float(sigma)
         return Kernel(kernel, points, n, sigma=width, unit=unit, centre=centre)
     degree = 1 if kernel == "linear" else int(degree)
     peak = _peak(points)
     longest = peak and peak * float(row_squares(points / peak).max()) ** 0.5
-    unit = _unit(longest, REACH / degree)
+    unit = power_of_two(longest, REACH / degree)
     if abs(math.log2(unit)) * degree > 1000:
         raise ValueError(f"X has entries up to {peak:g}: too large or small for degree={degree}; rescale X")
     return Kernel(kernel, points, n, degree=degree, unit=unit, root_unit=unit**degree)
@@ -250,12 +251,9 @@ def check_kernel(kernel: Any, sigma: Any, degree: Any) -> None:
 
 def _points(X: Any) -> Any:
     """Samples as a float64 tensor or canonical scipy CSR; two-dimensional and finite."""
-    if sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided):
-        S = sp.csr_array(from_torch_sparse(X) if isinstance(X, Tensor) else X, dtype=np.float64)
-        if not S.has_canonical_format:
-            S = S.copy()
-            S.sum_duplicates()
-        X, values = S, torch.from_numpy(S.data)
+    if is_sparse(X):
+        X = read_csr(as_scipy(X).tocsr(), dtype=np.float64)  # any format of scipy
+        values = torch.from_numpy(X.data)
     else:
         X = values = as_tensor(X).double()
     if X.ndim != 2 or 0 in X.shape:
@@ -278,13 +276,6 @@ def _median(X: Any, centre: Tensor | None) -> float:
 def _peak(X: Any) -> float:
     """The largest absolute value of an entry."""
     return float(np.abs(X.data).max(initial=0)) if sp.issparse(X) else float(X.abs().max())
-
-
-def _unit(size: float, reach: float) -> float:
-    """1 if `size` is 0 or within `2^-reach .. 2^reach`, else the power of two below it."""
-    if size == 0 or 2.0**-reach <= size <= 2.0**reach:
-        return 1.0
-    return math.ldexp(1.0, max(math.frexp(size)[1] - 1, -1000))
 
 
 def _finite(values: Tensor, name: str = "kernel") -> None:

@@ -6,11 +6,11 @@ Sets that may not be handed on (FERET, CMU PIE, AR, ...) are read from a user's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,8 @@ Arrays = Mapping[str, NDArray]
 
 Shape = tuple[int | None, ...]
 
+T = TypeVar("T")
+
 HELP = "give --data DIR or NNFACTOR_DATA"
 
 
@@ -35,11 +37,11 @@ class File:
     ----------
     title : str
     keys : key -> shape
-        What must be there; None in a shape is any length, but the first is that of `y`.
-    holds : str
-        The same in words, with types.
+        What must be there beside y, the classes of the samples; None in a shape is any length.
     read : callable
         Arrays of the file as a `Dataset` without a name.
+    note : str
+        What the arrays are.
     optional : tuple of str
         Keys that are read if they are there.
     own : bool
@@ -48,10 +50,17 @@ class File:
 
     title: str
     keys: dict[str, Shape]
-    holds: str
     read: Callable[[Arrays], Dataset]
+    note: str
     optional: tuple[str, ...] = ()
     own: bool = False
+
+    @property
+    def holds(self) -> str:
+        """What must be there, in words."""
+        arrays = ", ".join(f"{key} {_describe_shape(shape)}" for key, shape in self.keys.items())
+        own = "your own copy of " if self.own else ""
+        return f"{own}{self.title}: {arrays}: {self.note}; y holds whole numbers, the classes"
 
 
 def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
@@ -73,7 +82,7 @@ def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
     MissingData
         The file is not what it should be.
     """
-    check_name(name)
+    check_problems([name])
     if name in EMBEDDED:
         return EMBEDDED[name](seed)
     if name in DERIVED:
@@ -82,16 +91,33 @@ def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
     return replace(_read(name, FILES[name], data), name=name)
 
 
-def check_name(name: str) -> None:
-    """A ConfigError unless there is such a data set."""
-    known = [*EMBEDDED, *FILES, *DERIVED]
-    if name not in known:
-        raise ConfigError(unknown("parameters.problems", name, known, what="data set"))
+def load_available(names: Iterable[str], load_one: Callable[[str], T]) -> tuple[dict[str, T], dict[str, str]]:
+    """Load what can be had, by name, and say why the rest cannot; a MissingData error if nothing can."""
+    found, skipped = {}, {}
+    for name in names:
+        try:
+            found[name] = load_one(name)
+        except AbsentData as error:
+            skipped[name] = str(error)
+    if skipped and not found:
+        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    return found, skipped
+
+
+def check_problems(names: Iterable[str]) -> None:
+    """Raise a ConfigError for the first name that is no data set."""
+    for name in names:
+        if name not in known_names():
+            raise ConfigError(unknown("parameters.problems", name, known_names(), what="data set"))
+
+
+def known_names() -> list[str]:
+    """List the names of all data sets."""
+    return [*EMBEDDED, *FILES, *DERIVED]
 
 
 def _read(name: str, file: File, data: Path | None) -> Dataset:
-    own = "your own copy of " if file.own else ""
-    wanted = f"{name}.npz should hold {own}{file.title}: {file.holds}"
+    wanted = f"{name}.npz should hold {file.holds}"
     if data is None:
         raise AbsentData(f"data not available: no folder named ({HELP}); {wanted}")
     path = data / f"{name}.npz"
@@ -105,7 +131,7 @@ def _read(name: str, file: File, data: Path | None) -> Dataset:
     for key, shape in file.keys.items():
         if key not in arrays or not _fits(arrays[key].shape, shape):
             found = arrays[key].shape if key in arrays else "absent"
-            raise MissingData(f"{path}: {key} is {found}, expected shape {_shown(shape)}; {wanted}")
+            raise MissingData(f"{path}: {key} is {found}, expected shape {_describe_shape(shape)}; {wanted}")
     return _checked(path, file.read(arrays), wanted)
 
 
@@ -120,7 +146,7 @@ def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
     return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
 
 
-def _shown(shape: Shape) -> str:
+def _describe_shape(shape: Shape) -> str:
     return f"({', '.join('any' if s is None else str(s) for s in shape)}{',' if len(shape) == 1 else ''})"
 
 
@@ -152,29 +178,23 @@ def _sparse_views(title: str, count: int, names: tuple[str, ...], arrays: Arrays
 
 
 def _image_file(title: str, n: int | None, height: int | None, width: int | None, **more: Any) -> File:
-    n_, h, w = ("n" if n is None else n), height or "h", width or "w"
-    holds = f"X ({n_}, {h}, {w}) uint8 images, upright, and y ({n_},) whole numbers, the persons or classes"
-    return File(title, {"X": (n, height, width), "y": (n,)}, holds, partial(_images, title), **more)
+    return File(title, {"X": (n, height, width), "y": (n,)}, partial(_images, title), "uint8 images, upright", **more)
 
 
 def _table_file(title: str, n: int, m: int) -> File:
-    holds = f"X ({n}, {m}) numbers, NaN where missing, and y ({n},) whole numbers, the classes"
-    return File(title, {"X": (n, m), "y": (n,)}, holds, partial(_table, title))
+    return File(title, {"X": (n, m), "y": (n,)}, partial(_table, title), "numbers, NaN where missing")
 
 
 def _view_file(title: str, n: int | None, widths: tuple[int | None, ...], names: tuple[str, ...], **more: Any) -> File:
     keys: dict[str, Shape] = {f"X{i}": (n, m) for i, m in enumerate(widths)} | {"y": (n,)}
-    shown = ", ".join(f"X{i} {_shown((n, m))} {name}" for i, (m, name) in enumerate(zip(widths, names, strict=True)))
-    holds = f"{shown}, nonnegative where the method is, and y {_shown((n,))} whole numbers, the classes"
-    return File(title, keys, holds, partial(_views, title, len(widths), names), **more)
+    note = f"the views {', '.join(names)}, nonnegative where the method is"
+    return File(title, keys, partial(_views, title, len(widths), names), note, **more)
 
 
 def _sparse_view_file(title: str, n: int, names: tuple[str, ...]) -> File:
     parts: dict[str, Shape] = {"data": (None,), "indices": (None,), "indptr": (n + 1,), "shape": (2,)}
     keys = {f"X{i}_{part}": shape for i in range(len(names)) for part, shape in parts.items()} | {"y": (n,)}
-    holds = f"per view the CSR parts X0_data, X0_indices, X0_indptr, X0_shape, X1_..., {len(names)} views "
-    holds += f"({', '.join(names)}) of {n} samples, and y ({n},) whole numbers, the classes"
-    return File(title, keys, holds, partial(_sparse_views, title, len(names), names))
+    return File(title, keys, partial(_sparse_views, title, len(names), names), f"CSR parts of {', '.join(names)}")
 
 
 def _halved(dataset: Dataset) -> Dataset:

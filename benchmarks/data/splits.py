@@ -12,25 +12,20 @@ Index = NDArray[np.int64]
 Labels = NDArray[np.int64]
 
 
-def per_class(y: Labels, count: int, seed: int, among: Index | None = None) -> Index:
-    """`count` random samples of every class (all of a smaller one), out of `among`."""
-    return _drawn(y, lambda n: min(count, n), seed, among)
+def per_class(y: Labels, count: int, seed: int) -> Index:
+    """Draw `count` samples of every class (all of a smaller one)."""
+    return _draw(y, lambda n: min(count, n), seed)
 
 
-def share_per_class(y: Labels, share: float, seed: int, among: Index | None = None, least: int = 1) -> Index:
-    """A random share of every class, rounded, but at least `least`: half of each person, ten percent labelled."""
-    return _drawn(y, lambda n: min(n, max(least, round(share * n))), seed, among)
+def share_per_class(y: Labels, share: float, seed: int) -> Index:
+    """Draw a share of every class, rounded, but at least one sample: half of each person, ten percent labelled."""
+    return _draw(y, lambda n: min(n, max(1, round(share * n))), seed)
 
 
 def first_per_class(y: Labels, share: float = 0.5) -> Index:
     """The first of every class, in the order of the file; an odd one is left to the rest (paper 004)."""
     firsts = [np.flatnonzero(y == c) for c in np.unique(y)]
     return np.sort(np.concatenate([f[: int(share * len(f))] for f in firsts]))
-
-
-def share_of_all(n: int, share: float, seed: int) -> Index:
-    """A random share of n samples, whatever their class."""
-    return np.sort(np.random.default_rng(seed).permutation(n)[: round(share * n)])
 
 
 def rest(n: int, taken: Index) -> Index:
@@ -59,11 +54,7 @@ def folds(y: Labels, count: int, seed: int) -> Iterator[tuple[Index, Index]]:
         yield np.sort(np.setdiff1d(order, check)), check
 
 
-def _drawn(y: Labels, count: Callable[[int], int], seed: int, among: Index | None) -> Index:
+def _draw(y: Labels, count: Callable[[int], int], seed: int) -> Index:
     rng = np.random.default_rng(seed)
-    among = np.arange(len(y)) if among is None else np.asarray(among)
-    taken = []
-    for c in np.unique(y[among]):
-        members = among[y[among] == c]
-        taken.append(rng.permutation(members)[: count(len(members))])
-    return np.sort(np.concatenate(taken))
+    members = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y)]
+    return np.sort(np.concatenate([m[: count(len(m))] for m in members]))

@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ..data.datasets import check_name, load
+from ..data.datasets import check_problems, load, load_available
+from ..data.samples import Dataset
 from ..data.splits import hidden, per_class
-from ..harness.errors import AbsentData, MissingData
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Outcome
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..report.study_report import finish
 
 # method -> the parameter points of a batch; every point has all the starts
@@ -55,31 +55,21 @@ class Parameters:
     labelled: int = 3
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("method", self.methods, POINTS)
-        if min(self.starts, self.iterations, self.rounds, self.labelled) < 1:
-            raise ValueError("starts, iterations, rounds and labelled must be at least 1")
+        check_positive(self, "starts", "iterations", "rounds", "labelled")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
     """Time, then the report."""
-    rows: list[Row] = []
-    skipped: dict[str, str] = {}
-    for name in parameters.problems:
-        try:
-            rows += _timed(parameters, name, context)
-        except AbsentData as error:
-            skipped[name] = str(error)
-    if not rows:
-        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
+    rows = [row for data in found.values() for row in _time(parameters, data, context)]
     return finish(Outcome(tuple(rows), skipped), context, metrics=("speedup",))
 
 
-def _timed(p: Parameters, name: str, context: Context) -> Iterator[Row]:
+def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     from ..methods.pipelines import Setup, batch_speedup, build
 
-    data = load(name, context.data, context.settings.seed)
     y = hidden(data.y, per_class(data.y, p.labelled, context.settings.seed))
     X = data.flat.astype(context.settings.dtype)
     for k, method in product(p.components, p.methods):
@@ -90,7 +80,7 @@ def _timed(p: Parameters, name: str, context: Context) -> Iterator[Row]:
         for turn, ratio in enumerate(batch_speedup(made, X, labels, p.rounds)):
             yield {
                 "kind": "score",
-                "problem": name,
+                "problem": data.name,
                 "setting": f"k={k}",
                 "split": turn,
                 "method": method,

@@ -1,11 +1,4 @@
-"""Discriminant PCA with labels, with constraints, with both (paper 004, second part), against PCA and LDA.
-
-The paper's text ends before its results. Its protocol: the first half of each class trains, the rest tests; of the
-training samples a few, drawn at random, are labelled; 1-NN after the projection; 100 runs; eta and lam in 0.1, 1, 10.
-What it does not say, and is done here: features are standardised on the training half (missing values become its mean);
-the nearest neighbour sees labelled samples only; constraints are pairs drawn from the training half; the number of
-directions is chosen by the same cross-validation as eta and lam; images go through PCA first.
-"""
+"""Discriminant PCA with labels, with pairs, with both (Sun and Zhang 2009), against PCA and LDA."""
 
 from __future__ import annotations
 
@@ -19,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import first_per_class, folds, hidden, per_class, rest
 from ..harness.kinds import Context
 from ..harness.results import Report
 from ..harness.study import Job, Point, cached, carry_out
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..report.study_report import finish
 
 METHODS = ("1-NN", "PCA", "LDA", "DPCA-labels", "DPCA-pairs", "DPCA-both")
@@ -60,11 +53,9 @@ class Parameters:
     pca: int = 100
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("method", self.methods, METHODS)
-        if min(self.runs, self.pairs, self.folds, *self.labelled) < 1:
-            raise ValueError("runs, pairs, folds and labelled must be at least 1")
+        check_positive(self, "runs", "pairs", "folds", "labelled")
 
 
 def run(parameters: Parameters, context: Context) -> Report:

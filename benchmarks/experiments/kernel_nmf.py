@@ -1,8 +1,6 @@
-"""Kernel NMF against NMF, LNMF, polynomial NMF and kernel PCA (paper 004, Tables 1 and 2, Figs. 1 and 3).
+"""Kernel NMF against NMF, LNMF, polynomial NMF and kernel PCA (Zhang and Liu 2009, Tables 1 and 2, Figs. 1 and 3).
 
-The first half of each person's images trains, the rest tests; k = N m / (N + m); 1-NN on coefficients; kernel
-parameters by cross-validation on the training half. Random starts: `runs` of them are averaged. The images are said to
-be 16 x 16, 32 x 32 and 64 x 64; smaller ones are means over pixels here.
+Random starts: `runs` of them are averaged. docs/findings/kernel_nmf_accuracy.md has the protocol.
 """
 
 from __future__ import annotations
@@ -15,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import first_per_class, rest
 from ..harness.kinds import Context
-from ..harness.results import Figure, Panel, Report, Row, Section
+from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, Point, carry_out
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
-from ..report.study_report import chosen_line, finish
+from ..report.study_report import curve_panel, finish
 
 if TYPE_CHECKING:
     from ..methods.pipelines import Setup
@@ -91,12 +89,10 @@ class Parameters:
     metric: str = "euclidean"
 
     def __post_init__(self) -> None:
-        for name in (*self.problems, *self.curves):
-            check_name(name)
+        check_problems((*self.problems, *self.curves))
         check_names("method", self.methods, LABELS)
         check_names("variant", self.variants, VARIANTS)
-        if min(self.runs, self.iterations, self.folds) < 1:
-            raise ValueError("runs, iterations and folds must be at least 1")
+        check_positive(self, "runs", "iterations", "folds")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -189,8 +185,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     k = int(job.setting.partition("=")[2]) if job.setting else round(n * m / (n + m))
     p = job.parameters
     iterations = max(1, p.iterations // 5) if job.method == "NMF-HALS" else p.iterations
-    options = {"metric": p.metric, "dtype": job.run.dtype, "device": job.run.device}
-    return Setup(min(k, n - 1), max_iter=iterations, **options)
+    return Setup.of(job, min(k, n - 1), iterations, metric=p.metric)
 
 
 def _fitted(job: Job, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
@@ -249,17 +244,11 @@ def _curves(rows: Sequence[Row]) -> list[Section]:
     scores, found = Scores(rows), []
     titles = {"k": "components", "salt": "share of pixels hit", "gauss": "standard deviation of the noise"}
     for problem in dict.fromkeys(r["problem"] for r in scores.rows):
-        panels = [panel for name, title in titles.items() if (panel := _panel(scores, problem, name, title))]
-        if panels:
-            found.append(Figure(f"{problem}: accuracy (%) at the chosen parameters", panels))
+        clean = {problem: 0.0}
+        panels = [
+            curve_panel(scores, f"{problem}/{name}=*", title, start=None if name == "k" else clean)
+            for name, title in titles.items()
+        ]
+        if any(panels):
+            found.append(Figure(f"{problem}: accuracy (%) at the chosen parameters", list(filter(None, panels))))
     return [Section("Curves", parts=found)] if found else []
-
-
-def _panel(scores: Scores, problem: str, name: str, title: str) -> Panel | None:
-    settings = {s: float(s.rpartition("=")[2]) for s in scores.matching([f"{problem}/{name}=*"])}
-    if not settings:
-        return None
-    clean = {problem: 0.0} if name != "k" else {}
-    x = clean | settings
-    lines = [line for m in scores.methods if (line := chosen_line(scores, m, x)).x]
-    return Panel(title, "accuracy (%)", lines, log_x=False, log_y=False)

@@ -13,14 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name, load
+from ..data.datasets import check_problems, load, load_available
 from ..data.samples import Dataset
 from ..data.splits import first_per_class
-from ..harness.errors import AbsentData, ConfigError, MissingData
+from ..harness.errors import ConfigError
 from ..harness.kinds import Context
 from ..harness.results import Figure, Line, Panel, Report, Row, Section
 from ..harness.study import Outcome
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
 from ..report.study_report import finish
 
@@ -51,26 +51,15 @@ class Parameters:
     degree: int = 2
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("method", self.methods, METHODS)
-        if min(self.rounds, self.iterations, self.n_components) < 1:
-            raise ValueError("rounds, iterations and n_components must be at least 1")
+        check_positive(self, "rounds", "iterations", "n_components")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
     """Time, then the report."""
-    rows: list[Row] = []
-    skipped: dict[str, str] = {}
-    for name in parameters.problems:
-        try:
-            data = load(name, context.data, context.settings.seed)
-        except AbsentData as error:
-            skipped[name] = str(error)
-        else:
-            rows += _timed(parameters, data, context)
-    if not rows:
-        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
+    found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
+    rows = [row for data in found.values() for row in _time(parameters, data, context)]
     sections = [Section("Curves", parts=_figures(parameters, Scores(rows, "seconds")))]
     return finish(Outcome(tuple(rows), skipped), context, metrics=("seconds", "growth"), sections=sections)
 
@@ -83,21 +72,16 @@ def shrunk(images: np.ndarray, size: int) -> np.ndarray:
     return images.reshape(n, size, h // size, size, w // size).mean((2, 4))
 
 
-def _timed(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
+def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     """Rows of every round: seconds of a fit at each size, and how much longer the largest takes than the smallest."""
-    from ..timing.clock import Clock
+    from ..timing.clock import Clock, time_rounds
 
     X = {s: shrunk(data.X[first_per_class(data.y)], s).reshape(-1, s * s) for s in p.sizes}
-    clock, fits = Clock.on(context.device, context.settings.threads), list(product(p.methods, p.sizes))
-    tick = context.progress(len(fits) * (p.rounds + 1), "kernel_nmf_time")
-    seconds: dict[Any, float] = {}
-    for turn in range(p.rounds + 1):
-        for method, size in fits if turn % 2 else reversed(fits):
-            work = partial(_fit, p, method, X[size], context)
-            seconds[method, size], _ = clock.time(work)
-            tick(1)
-        if turn:
-            yield from _rows(p, data.name, turn - 1, seconds)
+    works = {(m, s): partial(_fit, p, m, X[s], context) for m, s in product(p.methods, p.sizes)}
+    clock = Clock.on(context.device, context.settings.threads)
+    tick = context.progress(len(works) * (p.rounds + 1), "kernel_nmf_time")
+    for turn, seconds in enumerate(time_rounds(works, p.rounds, clock, tick)):
+        yield from _rows(p, data.name, turn, seconds)
 
 
 def _rows(p: Parameters, problem: str, turn: int, seconds: dict[Any, float]) -> Iterator[Row]:

@@ -8,13 +8,15 @@ mean value of the codes and their mean number of entries.
 from __future__ import annotations
 
 import argparse
-import csv
-import time
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from nnfactor.sparse_coding.basis_pursuit import Codes, l1_codes
+
+from ..report.page import write_csv
+from ..timing.clock import Clock
 
 SETTINGS = (  # tolerance, rounds, ADMM sweeps: the first two are step 2 alone
     (0.0, 0, 50),
@@ -40,10 +42,7 @@ def main(arguments: list[str] | None = None) -> None:
     torch.set_num_threads(options.threads)
     rows = [_row(_samples(options.data, options.samples, options.device), *setting) for setting in SETTINGS]
     if options.out:
-        with open(options.out, "w", newline="", encoding="utf-8") as file:
-            writer = csv.DictWriter(file, FIELDS)
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(Path(options.out), rows)
 
 
 def _samples(path: str, count: int, device: str) -> torch.Tensor:
@@ -53,10 +52,8 @@ def _samples(path: str, count: int, device: str) -> torch.Tensor:
 
 
 def _row(X: torch.Tensor, tol: float, rounds: int, sweeps: int) -> dict[str, float]:
-    began = time.perf_counter()
-    found = l1_codes(X, tol=tol, max_rounds=rounds, sweeps=sweeps)
-    _wait(X)
-    row = dict(zip(FIELDS, (tol, rounds, sweeps, time.perf_counter() - began, *_summary(found)), strict=True))
+    seconds, found = Clock.on(X.device).time(lambda: l1_codes(X, tol=tol, max_rounds=rounds, sweeps=sweeps))
+    row = dict(zip(FIELDS, (tol, rounds, sweeps, seconds, *_summary(found)), strict=True))
     print("  ".join(f"{name} {value:.4g}" for name, value in row.items()), flush=True)
     return row
 
@@ -65,11 +62,6 @@ def _summary(found: Codes) -> list[float]:
     quantiles = torch.quantile(found.gap.cpu(), torch.tensor([0.5, 0.9, 1.0], dtype=torch.float64)).tolist()
     entries = (found.codes != 0).sum(1).double().mean()
     return [*quantiles, float(found.values.mean()), float(entries)]
-
-
-def _wait(X: torch.Tensor) -> None:
-    if X.is_cuda:
-        torch.cuda.synchronize(X.device)
 
 
 if __name__ == "__main__":

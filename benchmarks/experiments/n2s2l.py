@@ -1,8 +1,6 @@
-"""Nonnegative semi-supervised learning against subspace and transductive methods (paper 000, Table 1 and Fig. 4).
+"""Nonnegative semi-supervised learning against subspace and transductive methods (Wang et al. 2009b, Table 1, Fig. 4).
 
-Two images of each person, drawn at random, are labelled; the others are not, and are the ones that are classified.
-Semi-supervised methods learn from all of them, the others from the labelled ones. k = N m / (N + m) for N labelled
-images, q = classes; 1-NN among the labelled.
+Labelled images are drawn at random; the others are classified. docs/findings/n2s2l_accuracy.md has the protocol.
 """
 
 from __future__ import annotations
@@ -16,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.datasets import check_name
 from ..data.occluders import occluded
 from ..data.splits import folds, hidden, per_class
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Job, Point, carry_out
-from ..harness.words import check_names
+from ..harness.words import check_positive
 from ..methods.faces import (
-    DISTANCES,
-    VARIANTS,
+    FACTORIZATIONS,
+    FaceParameters,
     Fit,
     Fitted,
     Measure,
@@ -44,20 +41,13 @@ from ..report.study_report import finish
 if TYPE_CHECKING:
     from ..methods.pipelines import Setup
 
-# name -> (estimator, options): multiplicative rules as the paper, and solvers that come much closer to a minimum
-FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "NMF": ("NMF", {"solver": "multiplicative"}),
-    "NMF-HALS": ("NMF", {"solver": "auto"}),
-    "LNMF": ("LNMF", {}),
-    "N2S2L": ("N2S2L", {"solver": "auto"}),
-    "N2S2L-mu": ("N2S2L", {"solver": "multiplicative"}),
-}
-
 SUPERVISED = ("1-NN", "PCA", "LDA", "MFA")
 
 TRANSDUCTIVE = ("HGF", "HGF-CMN", "CONS")
 
-METHODS = (*SUPERVISED, "sMFA", *FACTORIZATIONS, *TRANSDUCTIVE)
+FACTORIZED = ("NMF", "NMF-HALS", "LNMF", "N2S2L", "N2S2L-mu")
+
+METHODS = (*SUPERVISED, "sMFA", *FACTORIZED, *TRANSDUCTIVE)
 
 VARIED = ("alpha", "beta", "neighbors", "energy")
 
@@ -65,15 +55,11 @@ WHOLE_CLASS = 2**31 - 1  # n_c - 1 neighbours within the class
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What `[parameters]` may say.
+class Parameters(FaceParameters):
+    """What `[parameters]` may say beside `FaceParameters`.
 
     Attributes
     ----------
-    problems, methods : names
-    variants : "all" for all coefficients of N2S2L as features, "nnls" for nonnegative ones, "all-nnls" for both
-    metrics : of the nearest neighbour; all but the Euclidean are settings of their own
-    splits : random choices of the labelled images
     labelled : labelled images per class
     iterations : of the factorizations, all of them
     multiplicative_iterations : of those by multiplicative rules, which are cheaper and slower
@@ -86,11 +72,9 @@ class Parameters:
     patches : sides of the patches on unlabelled images, in pixels of 64 x 64 images, each a setting; 0 is clean
     """
 
-    problems: tuple[str, ...]
+    METHODS = METHODS
+
     methods: tuple[str, ...] = METHODS
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    metrics: tuple[str, ...] = DISTANCES
-    splits: int = 5
     labelled: int = 2
     iterations: int = 30
     multiplicative_iterations: int = 300
@@ -104,13 +88,8 @@ class Parameters:
     patches: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
-        check_names("method", self.methods, METHODS)
-        check_names("variant", self.variants, tuple(VARIANTS))
-        check_names("metric", self.metrics, DISTANCES)
-        if min(self.splits, self.labelled, self.iterations, self.multiplicative_iterations, self.folds) < 1:
-            raise ValueError("splits, labelled, iterations, multiplicative_iterations and folds must be at least 1")
+        super().__post_init__()
+        check_positive(self, "labelled")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -140,7 +119,7 @@ def solve(job: Job) -> Iterator[Row]:
         if job.method in TRANSDUCTIVE:
             yield from _transduced(job, Z, labels, data.y, columns)
             continue
-        inductive = job.method in SUPERVISED or FACTORIZATIONS.get(job.method, ("",))[0] in ("NMF", "LNMF")
+        inductive = job.method in SUPERVISED or job.method in ("NMF", "NMF-HALS", "LNMF")
         X, y = (Z[known], labels[known]) if inductive else (Z, labels)
         measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"))
         yield from measured(job, _fit(job), measure, X, y, [TestSet(Z[~known], data.y[~known], columns)])
@@ -162,7 +141,7 @@ def _fit(job: Job) -> Fit:
 
     from ..methods.pipelines import PCA, Raw, UnitLDA
 
-    if job.method in FACTORIZATIONS:
+    if job.method in FACTORIZED:
         name, options = FACTORIZATIONS[job.method]
         graph = {"graph": _whole_class()} if name == "N2S2L" else {}
         return batch(name, partial(_setup, job), job.points, first=name == "N2S2L", **options, **graph)
@@ -200,7 +179,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     p = job.parameters
     iterations = p.iterations if FACTORIZATIONS[job.method][1].get("solver") == "auto" else p.multiplicative_iterations
     k = rank(p.labelled * job.dataset().sound().n_classes, int(np.prod(X.shape[1:])))
-    return Setup(k, max_iter=iterations, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
+    return Setup.of(job, k, iterations, seed=job.seed_for("start"))
 
 
 def _transduced(

@@ -1,7 +1,6 @@
-"""Nonnegative discriminative tensor factorization against subspace methods (paper 002, Table 2 and Fig. 4).
+"""Nonnegative discriminative tensor factorization against subspace methods (Wang et al. 2009a, Table 2 and Fig. 4).
 
-A random half of each person's images trains, the rest tests; k = N m / (N + m), q = classes; 1-NN; test images clean or
-with a patch. NTF and 3D-NDTF take images as matrices, the others as vectors.
+NTF and 3D-NDTF take images as matrices, the others as vectors. docs/findings/ndtf_accuracy.md has the protocol.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.datasets import check_name
 from ..data.occluders import OBJECTS, occluded
 from ..data.splits import rest, share_per_class
 from ..harness.kinds import Context
@@ -22,8 +20,8 @@ from ..harness.results import Report, Row
 from ..harness.study import Job, Point, carry_out
 from ..harness.words import check_names
 from ..methods.faces import (
-    DISTANCES,
-    VARIANTS,
+    FACTORIZATIONS,
+    FaceParameters,
     Fit,
     Measure,
     TestSet,
@@ -40,36 +38,19 @@ from ..report.study_report import finish
 if TYPE_CHECKING:
     from ..methods.pipelines import Setup
 
-# name -> (estimator, options): multiplicative rules as the paper, and -HALS, which come much closer to a minimum
-FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "NMF": ("NMF", {"solver": "multiplicative"}),
-    "NMF-HALS": ("NMF", {"solver": "auto"}),
-    "LNMF": ("LNMF", {}),
-    "NTF": ("NTF", {"solver": "multiplicative"}),
-    "NTF-HALS": ("NTF", {"solver": "auto"}),
-    "2D-NDTF": ("NDTF", {"solver": "auto"}),
-    "2D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
-    "3D-NDTF": ("NDTF", {"solver": "auto"}),
-    "3D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
-}
-
 PROJECTIONS = ("PCA", "LDA", "MFA")
 
-METHODS = ("1-NN", *PROJECTIONS, *FACTORIZATIONS)
+METHODS = ("1-NN", *PROJECTIONS, *(name for name in FACTORIZATIONS if not name.startswith("N2S2L")))
 
 MATRICES = ("NTF", "NTF-HALS", "3D-NDTF", "3D-NDTF-mu")
 
 
 @dataclass(frozen=True)
-class Parameters:
-    """What `[parameters]` may say.
+class Parameters(FaceParameters):
+    """What `[parameters]` may say beside `FaceParameters`.
 
     Attributes
     ----------
-    problems, methods : names
-    variants : "all" for all coefficients of NDTF as features, "nnls" for nonnegative ones
-    metrics : of the nearest neighbour; all but the Euclidean are settings of their own
-    splits : random halves
     iterations : of the factorizations, all of them
     multiplicative_iterations : of those by multiplicative rules, which are cheaper and slower
     tensor_iterations : of 3D-NDTF, whose rank-one images settle more slowly; 0: `iterations`
@@ -81,11 +62,9 @@ class Parameters:
     objects : what the patches show, each a run
     """
 
-    problems: tuple[str, ...]
+    METHODS = METHODS
+
     methods: tuple[str, ...] = METHODS
-    variants: tuple[str, ...] = tuple(VARIANTS)
-    metrics: tuple[str, ...] = DISTANCES
-    splits: int = 5
     iterations: int = 200
     multiplicative_iterations: int = 500
     tensor_iterations: int = 0
@@ -97,14 +76,8 @@ class Parameters:
     objects: tuple[str, ...] = tuple(OBJECTS)
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
-        check_names("method", self.methods, METHODS)
-        check_names("variant", self.variants, tuple(VARIANTS))
-        check_names("metric", self.metrics, DISTANCES)
-        check_names("object", self.objects, tuple(OBJECTS))
-        if min(self.splits, self.iterations, self.folds) < 1:
-            raise ValueError("splits, iterations and folds must be at least 1")
+        super().__post_init__()
+        check_names("object", self.objects, OBJECTS)
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -170,9 +143,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     from ..methods.pipelines import Setup
 
     k = max(1, round(job.parameters.rank_factor * rank(len(X), int(np.prod(X.shape[1:])))))
-    p = job.parameters
-    length = _iterations(p, job.method)
-    return Setup(k, max_iter=length, seed=job.seed_for("start"), dtype=job.run.dtype, device=job.run.device)
+    return Setup.of(job, k, _iterations(job.parameters, job.method), seed=job.seed_for("start"))
 
 
 def _iterations(p: Parameters, method: str) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Figure, Line, Panel, Report, Row, Section
@@ -56,8 +56,7 @@ the graph systems by 30 CG steps; "auto"
     splits: int = 1
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("solver", self.solvers, tuple(SOLVERS))
         if set(self.orders) - {2, 3}:
             raise ValueError(f"orders may be 2 (vectors) and 3 (images as matrices), got {list(self.orders)}")
@@ -92,8 +91,7 @@ def solve(job: Job) -> Iterator[Row]:
     order, alpha = job.setting.split("D/alpha=")
     X = data.X[train] if order == "3" else data.flat[train]
     k = rank(len(train), data.X[0].size)
-    options = {"dtype": job.run.dtype, "device": job.run.device, "seed": start.seed_for("start")}
-    setup = Setup(k, max_iter=job.parameters.iterations, **options)
+    setup = Setup.of(job, k, job.parameters.iterations, seed=start.seed_for("start"))
     model = build("NDTF", setup, alpha=float(alpha), **SOLVERS[job.method]).fit(X.astype(job.run.dtype), data.y[train])
     objective = np.asarray(model.history_["objective"], dtype=np.float64)
     iterations = np.asarray(model.history_["iteration"], dtype=int)

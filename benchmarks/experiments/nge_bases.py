@@ -9,30 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.pictures import row as picture
 from ..data.splits import hidden, per_class, share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Job, carry_out
-from ..harness.words import check_names
-from ..methods.faces import rank
+from ..harness.words import check_names, check_positive
+from ..methods.faces import FACTORIZATIONS, rank
 from ..report.study_report import finish
 
-# name -> (estimator, options)
-FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
-    "NMF": ("NMF", {"solver": "multiplicative"}),
-    "NMF-HALS": ("NMF", {"solver": "auto"}),
-    "2D-NDTF": ("NDTF", {"solver": "auto"}),
-    "3D-NDTF": ("NDTF", {"solver": "auto"}),
-    "N2S2L": ("N2S2L", {"solver": "auto"}),
-}
-
-METHODS = ("PCA", *FACTORIZATIONS)
+METHODS = ("PCA", "NMF", "NMF-HALS", "2D-NDTF", "3D-NDTF", "N2S2L")
 
 
 @dataclass(frozen=True)
@@ -60,11 +50,9 @@ each class, all labelled (paper 002)
     shown: int = 24
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("method", self.methods, METHODS)
-        if min(self.splits, self.iterations, self.shown) < 1:
-            raise ValueError("splits, iterations and shown must be at least 1")
+        check_positive(self, "splits", "iterations", "shown")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -104,9 +92,8 @@ def _bases(job: Job) -> tuple[np.ndarray, int]:
         return model.components_.reshape(-1, *shape), 0
     name, options = FACTORIZATIONS[job.method]
     weights = {"NMF": {}, "NDTF": {"alpha": p.alpha}, "N2S2L": {"alpha": p.alpha, "beta": p.beta}}[name]
-    run = {"dtype": job.run.dtype, "device": job.run.device, "seed": job.seed_for("start")}
     Z = (X if job.method == "3D-NDTF" else X.reshape(len(X), -1)).astype(job.run.dtype)
-    model = build(name, Setup(k, max_iter=p.iterations, **run), **options, **weights).fit(Z, y)
+    model = build(name, Setup.of(job, k, p.iterations, seed=job.seed_for("start")), **options, **weights).fit(Z, y)
     if job.method == "3D-NDTF":
         rows, columns = (np.asarray(F) for F in model.factors_)
         return np.einsum("ij,kj->jik", rows, columns), model.n_discriminative_

@@ -1,8 +1,7 @@
-"""S-RLSC against LapRLSC, SRC, 1-NN and harmonic functions (paper 003, Figs. 5, 7 and 8, Tables 2 and 4-7).
+"""S-RLSC against LapRLSC, SRC, 1-NN and harmonic functions (Fan et al. 2011, Figs. 5, 7 and 8, Tables 2 and 4-7).
 
-A share of every class is held out; of the rest, m samples per class are labelled. "accuracy" is that of the unlabelled
-rest, which the semi-supervised methods see in training; "out_of_sample" that of the held-out samples. All samples are
-brought to unit length first. The l1 codes of a split do not depend on labels: computed once, used at every m and point.
+"accuracy" is that of unlabelled training samples, "out_of_sample" that of held-out ones. The l1 codes of a split do not
+depend on labels: they are computed once, and used at every m and point.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import folds, hidden, per_class, rest, share_per_class
 from ..harness.kinds import Context
-from ..harness.results import Figure, Panel, Report, Row, Section
+from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, Point, carry_out, seed_of
 from ..harness.words import check_names
 from ..report.scores import Scores, setting_of
-from ..report.study_report import chosen_line, finish
+from ..report.study_report import curve_panel, finish
 
 LABELS = {
     "S-RLSC": "l1 codes as regulariser, the paper's CA, CI and sigma",
@@ -97,8 +96,7 @@ class Parameters:
     folds: int = 3
 
     def __post_init__(self) -> None:
-        for name in (*self.problems, *self.gap_problems, *self.samples, *self.labelled):
-            check_name(name)
+        check_problems((*self.problems, *self.gap_problems, *self.samples, *self.labelled))
         check_names("method", self.methods, LABELS)
         check_names("measure", self.measures, MEASURES)
         if min([self.splits, *self.samples.values()]) < 1:
@@ -343,19 +341,16 @@ def _picture(job: Job, draw: Draw) -> Row:
 
 def _curves(rows: Sequence[Row], p: Parameters) -> list[Section]:
     """Against m: a figure per problem and level of noise, a panel per measure."""
+    plain = [r for r in rows if "-gap" not in r["method"]]
+    tables = [Scores(plain, name) for name in p.measures]
     figures = []
-    tables = {name: Scores(rows, name) for name in p.measures}
-    first = next(iter(tables.values()))
-    for group in dict.fromkeys(s.rpartition("/")[0] for s in first.settings):
-        panels = [_panel(scores, group) for scores in tables.values()]
-        figures.append(Figure(f"{group} (%, at the chosen parameters)", panels))
+    for group in dict.fromkeys(s.rpartition("/")[0] for s in tables[0].settings):
+        panels = [
+            curve_panel(t, f"{group}/m=*", "labelled samples per class", y=t.metric.replace("_", " "), log_x=True)
+            for t in tables
+        ]
+        figures.append(Figure(f"{group} (%, at the chosen parameters)", list(filter(None, panels))))
     return [Section("Curves", parts=figures)] if figures else []
-
-
-def _panel(scores: Scores, group: str) -> Panel:
-    x = {s: float(s.rpartition("=")[2]) for s in scores.settings if s.rpartition("/")[0] == group}
-    lines = [line for m in scores.methods if "-gap" not in m and (line := chosen_line(scores, m, x)).x]
-    return Panel("labelled samples per class", scores.metric.replace("_", " "), lines, log_x=len(x) > 1, log_y=False)
 
 
 def _changes(rows: Sequence[Row], p: Parameters) -> dict[str, float]:

@@ -1,7 +1,6 @@
 """SULF against factorizations of one view and of all, CCA, co-training and co-regularized spectral clustering.
 
-Paper 001, Tables 3 and 4, Fig. 2. Some samples of every class are labelled; everything is learnt from all samples, and
-measured on the others: by a classifier, or by k-means on the unlabelled ones alone.
+Jiang et al. 2014, Tables 3 and 4, Fig. 2; docs/findings/sulf_classification.md has the protocol.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import folds, hidden, rest, share_per_class
 from ..harness.errors import ConfigError
 from ..harness.kinds import Context
-from ..harness.results import Figure, Panel, Report, Row, Section
+from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, cached, carry_out
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..methods.latent import METHODS, Learnt, Views, points, scaled
 from ..report.scores import Scores
-from ..report.study_report import chosen_line, finish
+from ..report.study_report import curve_panel, finish
 
 # views without negative entries: kar of mfeat has some
 VIEWS = {
@@ -96,8 +95,7 @@ labels (of SULF1 too); "unit" for k-means on rows of unit length
     gamma: tuple[float, ...] = (0.1, 1.0)
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("problem", self.problems, tuple(VIEWS))
         check_names("method", self.methods, tuple(METHODS))
         check_names("variant", self.variants, (*CLASSIFIERS, "unit"))
@@ -105,8 +103,7 @@ labels (of SULF1 too); "unit" for k-means on rows of unit length
             raise ConfigError("parameters.methods: CoTra gives classes and no coordinates; it is for classification")
         if self.task not in TASKS:
             raise ConfigError(f"parameters.task: {self.task!r}; use one of {', '.join(TASKS)}")
-        if min(self.splits, self.runs, self.components, self.iterations, self.label_iterations, self.folds) < 1:
-            raise ValueError("splits, runs, components, iterations, label_iterations and folds must be at least 1")
+        check_positive(self, "splits", "runs", "components", "iterations", "label_iterations", "folds")
         if not all(0 < share < 1 for share in self.labels):
             raise ValueError(f"labels are shares between 0 and 1, got {list(self.labels)}")
 
@@ -249,13 +246,13 @@ MEASURES = {"classification": classified, "clustering": clustered}
 
 def _curves(rows: Sequence[Row], metrics: Sequence[str]) -> list[Section]:
     """Against the share of labels, a panel per problem."""
+    plain = [r for r in rows if r["method"] in METHODS]
     figures = []
-    for metric in metrics:
-        scores, panels = Scores(rows, metric), []
-        for problem in dict.fromkeys(r["problem"] for r in scores.rows):
-            x = {s: float(s.partition("=")[2]) for s in scores.matching([f"{problem}/labels=*"])}
-            lines = [chosen_line(scores, m, x) for m in scores.methods if m in METHODS]
-            if len(x) > 1:
-                panels.append(Panel(f"labelled, percent ({problem})", metric, lines, log_x=False, log_y=False))
-        figures += [Figure(f"{metric} at the chosen parameters", panels[i : i + 2]) for i in range(0, len(panels), 2)]
+    for scores in (Scores(plain, metric) for metric in metrics):
+        problems = dict.fromkeys(r["problem"] for r in scores.rows)
+        several = [p for p in problems if len(scores.matching([f"{p}/labels=*"])) > 1]
+        panels = [curve_panel(scores, f"{p}/labels=*", f"labelled, percent ({p})", y=scores.metric) for p in several]
+        found = list(filter(None, panels))
+        title = f"{scores.metric} at the chosen parameters"
+        figures += [Figure(title, found[i : i + 2]) for i in range(0, len(found), 2)]
     return [Section("Against the share of labels", parts=figures)] if figures else []

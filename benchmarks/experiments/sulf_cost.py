@@ -9,7 +9,6 @@ those of paper 001's data sets and of common small ones.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -19,6 +18,8 @@ import torch
 from nnfactor.core import L2, L21, Fit, multiplicative, step
 from nnfactor.core.rules.closed_form import least_squares, simplex
 from nnfactor.core.terms.multiview import Labels, Views
+
+from ..timing.clock import Clock, time_rounds
 
 SHAPES = {  # samples, features of the views, components, classes, labelled share
     "mfeat, 10 %": (2000, (76, 216, 240, 47, 6), 50, 10, 0.1),
@@ -45,34 +46,23 @@ def costs(
     alone = [
         step([Fit(X, ("V", U))], dict.fromkeys([U, "V"], multiplicative)) for X, U in zip(views, names, strict=True)
     ]
-    runs = [
-        partial(_sweeps, [sulf], factors),
-        partial(_sweeps, alone, factors),
-        lambda: [_sweeps([sweep], factors) for sweep in alone],
-    ]
-    for run in runs:
-        run()
-    times = [[_seconds(run, device) for run in runs] for _ in range(rounds)]
-    return [min(each) / SWEEPS for each in zip(*times, strict=True)]
+    works: dict[str, Callable[[], Any]] = {
+        "SULF": partial(_sweep, [sulf], factors),
+        "together": partial(_sweep, alone, factors),
+        "one by one": lambda: [_sweep([each], factors) for each in alone],
+    }
+    times = list(time_rounds(works, rounds, Clock.on(torch.device(device))))
+    return [min(t[name] for t in times) / SWEEPS for name in works]
 
 
 SWEEPS = 10
 
 
-def _sweeps(sweeps: list[Callable], factors: dict[str, torch.Tensor]) -> None:
+def _sweep(sweeps: list[Callable], factors: dict[str, torch.Tensor]) -> None:
     """Iterations of all of them, each on a state of its own."""
     states: list[Any] = [{"factors": factors} for _ in sweeps]
     for _ in range(SWEEPS):
         states = [sweep(state) for sweep, state in zip(sweeps, states, strict=True)]
-
-
-def _seconds(f: Callable, device: str) -> float:
-    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
-    wait()
-    began = time.perf_counter()
-    f()
-    wait()
-    return time.perf_counter() - began
 
 
 if __name__ == "__main__":

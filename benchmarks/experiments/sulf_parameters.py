@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ..data.datasets import check_name
+from ..data.datasets import check_problems
 from ..data.splits import hidden, share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Figure, Line, Panel, Report, Row, Section
 from ..harness.study import Job, Point, carry_out
-from ..harness.words import check_names
+from ..harness.words import check_names, check_positive
 from ..methods.latent import learnt_by, sulf
 from ..report.scores import Scores
-from ..report.study_report import chosen_line, finish
+from ..report.study_report import curve_panel, finish
 from .sulf import VIEWS, classified, clustered, prepared
 
 METHODS = ("SULF", "SULF-random")
@@ -73,13 +73,11 @@ class Parameters:
     variants: tuple[str, ...] = ("ridge", "transform")
 
     def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
         check_names("problem", self.problems, tuple(VIEWS))
         check_names("method", self.methods, METHODS)
         check_names("rule", self.rules, tuple(RULES))
-        if min(self.splits, self.runs, self.components, self.iterations, self.label_iterations) < 1:
-            raise ValueError("splits, runs, components, iterations and label_iterations must be at least 1")
+        check_positive(self, "splits", "runs", "components", "iterations", "label_iterations")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -139,16 +137,13 @@ def _objective(job: Job, labels: np.ndarray, beta: float) -> dict[str, Any]:
 
 def _sweeps(rows: Sequence[Row]) -> list[Section]:
     """A figure per problem, a panel per weight."""
+    titles = {"beta": "beta", "gamma": "gamma / beta", "lam": "lam / samples"}
     figures = []
     for metric, words in zip(METRICS, ("classification", "clustering"), strict=False):
         scores = Scores(rows, metric)
         for problem in dict.fromkeys(r["problem"] for r in scores.rows):
-            panels = []
-            for name, title in (("beta", "beta"), ("gamma", "gamma / beta"), ("lam", "lam / samples")):
-                x = {s: float(s.rpartition("=")[2]) for s in scores.matching([f"{problem}/{name}=*"])}
-                lines = [chosen_line(scores, m, x) for m in scores.methods]
-                panels.append(Panel(title, "accuracy (%)", lines, log_x=True, log_y=False))
-            figures.append(Figure(f"{problem}, {words}", panels))
+            panels = [curve_panel(scores, f"{problem}/{n}=*", title, log_x=True) for n, title in titles.items()]
+            figures.append(Figure(f"{problem}, {words}", list(filter(None, panels))))
     return [Section("Against the weights", parts=figures)] if figures else []
 
 

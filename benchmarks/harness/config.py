@@ -2,12 +2,12 @@
 
 experiment = "nge_speed"     # a kind
 summary = "one line"         # for `python -m benchmarks list`
-protocol = "..."             # what is done, shown in the report
 [run]                        # kinds.RunSettings
 [parameters]                 # the kind's own dataclass
-[[paper]]                    # evidence.Paper: what the paper prints, beside which ours is shown
-[[claims]]                   # evidence.Claim: what should hold, checked on the results
-findings = "..."             # prose for FINDINGS.md; its numbers are placeholders (evidence.fill)
+[bars]                       # numbers that the kind's measurements should reach, by the names in its BARS
+[[paper]]                    # claims.Paper: what the paper prints, beside which ours is shown
+[[claims]]                   # claims.Claim: what should hold, checked on the results
+[[tables]]                   # claims.PageTable: what the page in docs/findings shows
 [full.parameters]            # merged over the rest with --full; any table can be overridden
 [quick.parameters]           # the same with --quick
 """
@@ -23,10 +23,10 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
-from ..report.evidence import Claim, Paper
+from .claims import Claim, PageTable, Paper
 from .errors import ConfigError
 from .kinds import RunSettings, kind
-from .words import suggestion
+from .words import suggestion, unknown
 
 FOLDER = Path(__file__).resolve().parents[2] / "configs"
 
@@ -41,11 +41,11 @@ class Header:
 
     experiment: str
     summary: str = ""
-    protocol: str = ""
-    findings: str = ""
     run: RunSettings = field(default_factory=RunSettings)
+    bars: dict[str, float] = field(default_factory=dict)
     paper: tuple[Paper, ...] = ()
     claims: tuple[Claim, ...] = ()
+    tables: tuple[PageTable, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,10 @@ def _resolve(name: str, tables: Tables, prefix: str = "") -> Config:
         if key not in known:
             raise ConfigError(f"{prefix}{key}: unknown key; {suggestion(key, _all_keys(tables))}")
     header = build(Header, own, prefix)
+    known = list(getattr(kind(header.experiment), "BARS", ()))
+    for bar in header.bars:
+        if bar not in known:
+            raise ConfigError(f"{prefix}{unknown('bars', bar, known, what='bar')}")
     table = _expect(tables.get("parameters", {}), dict, "a table", f"{prefix}parameters")
     return Config(name, header, build(kind(header.experiment).Parameters, table, f"{prefix}parameters."))
 

@@ -1,4 +1,7 @@
-"""The finished rows of a study, on disk as they come: what is there is not run again."""
+"""The rows of a run on disk: the only module that reads and writes `results.jsonl`.
+
+A study appends its rows as they come, and does not run again what is there; a finished run writes all of them anew.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,40 @@ from .config import Config, differences, load, to_toml
 from .errors import BenchmarkError
 from .results import Row
 
+FILE = "results.jsonl"
+
 Key = tuple[str, str, str, int, str]  # problem; setting and method of the job; split; point as JSON
 
 
+def read_rows(folder: Path) -> list[Row]:
+    """Read the rows of a run folder; a last line that was cut off is left out.
+
+    Raises
+    ------
+    BenchmarkError
+        There are none.
+    """
+    path, rows = folder / FILE, []
+    if not path.is_file():
+        raise BenchmarkError(f"{folder} holds no {FILE}; give the folder of a run, such as results/nge_speed")
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return rows
+
+
+def write_rows(folder: Path, rows: Iterable[Row]) -> None:
+    """Write one JSON object a line; the file is never half written."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = (folder / FILE).with_suffix(".tmp")
+    beside.write_text(_lines(rows), encoding="utf-8")
+    beside.replace(folder / FILE)
+
+
 def key_of(row: Row) -> Key:
-    """What a row belongs to."""
+    """Say what a row belongs to."""
     return (row["problem"], *row["job"], row["split"], json.dumps(row["point"]))
 
 
@@ -35,44 +67,31 @@ class Journal:
     """
 
     def __init__(self, folder: Path | None, config: Config | None, restart: bool = False) -> None:
-        self.path = None if folder is None else folder / "results.jsonl"
+        self.folder = folder
         self.points: dict[Key, list[Row]] = {}
-        if self.path is None:
+        if folder is None:
             return
-        folder.mkdir(parents=True, exist_ok=True)
-        if restart or not self.path.exists():
-            self.path.unlink(missing_ok=True)
-        else:
+        if not restart and (folder / FILE).exists():
             _check_alike(folder, config)
-            self.points = _complete(read_rows(self.path))
+            self.points = _complete(read_rows(folder))
+        write_rows(folder, (row for rows in self.points.values() for row in rows))
         if config is not None:
             (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
-        self._write([row for rows in self.points.values() for row in rows], "w")
 
     def add(self, rows: Sequence[Row]) -> None:
-        """All rows of some points, at once."""
+        """Keep all rows of some points, at once."""
         points: dict[Key, list[Row]] = {}
         for row in rows:
             points.setdefault(key_of(row), []).append(row)
         for key, found in points.items():
             self.points[key] = [{**row, "of": len(found)} for row in found]
-        self._write([row for key in points for row in self.points[key]], "a")
-
-    def _write(self, rows: Iterable[Row], mode: str) -> None:
-        if self.path is not None:
-            with self.path.open(mode, encoding="utf-8") as file:
-                file.write("".join(json.dumps(row) + "\n" for row in rows))
+        if self.folder is not None:
+            with (self.folder / FILE).open("a", encoding="utf-8") as file:
+                file.write(_lines(row for key in points for row in self.points[key]))
 
 
-def read_rows(path: Path) -> list[Row]:
-    """The rows of a file; a last line that was cut off is left out."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+def _lines(rows: Iterable[Row]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
 
 
 def _complete(rows: Iterable[Row]) -> dict[Key, list[Row]]:

@@ -82,7 +82,7 @@ class Context:
     say : callable
         Takes a line for the person who waits.
     config : Config or None
-        The whole configuration: what the paper prints, claims, prose.
+        The whole configuration: what the paper prints, bars, claims.
     folder : Path or None
         Where the run is written; a study keeps its finished rows there.
     jobs : int
@@ -98,6 +98,11 @@ class Context:
     folder: Path | None = None
     jobs: int = 1
     restart: bool = False
+
+    @property
+    def bars(self) -> dict[str, float]:
+        """The bars of the configuration."""
+        return self.config.header.bars if self.config else {}
 
     @property
     def device(self) -> Any:

@@ -18,6 +18,11 @@ class Table:
     head: Sequence[str]
     rows: Sequence[Sequence[Any]]
 
+    @classmethod
+    def of(cls, caption: str, rows: Sequence[Mapping[str, Any]]) -> Table:
+        """Make a table of rows that name their cells; the first one gives the columns."""
+        return cls(caption, list(rows[0]) if rows else [], [list(row.values()) for row in rows])
+
 
 @dataclass(frozen=True)
 class Line:
@@ -76,6 +81,42 @@ class Score:
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + ("" if self.std is None else f" ± {self.std:.1f}")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A number that a run should reach, and what it reached.
+
+    Attributes
+    ----------
+    claim, where : str
+    bar : str
+        With its direction: "at least 4".
+    measured : float or None
+    verdict : str
+        "met", "not met" or "not run".
+    note : str
+        The spread, and what bounds it.
+    """
+
+    claim: str
+    where: str
+    bar: str
+    measured: float | None
+    verdict: str
+    note: str = ""
+
+    @classmethod
+    def at_least(cls, claim: str, where: str, bar: float, measured: float | None, note: str = "") -> Bar:
+        """Judge what should be large; nothing measured is "not run"."""
+        verdict = "not run" if measured is None else "met" if measured >= bar else "not met"
+        return cls(claim, where, f"at least {bar:g}", measured, verdict, note)
+
+    @classmethod
+    def at_most(cls, claim: str, where: str, bar: float, measured: float | None, note: str = "") -> Bar:
+        """Judge what should be small; nothing measured is "not run"."""
+        verdict = "not run" if measured is None else "met" if measured <= bar else "not met"
+        return cls(claim, where, f"at most {bar:.3g}", measured, verdict, note)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import json
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -29,9 +29,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ..data.datasets import load
+from ..data.datasets import load, load_available
 from ..data.samples import Dataset
-from .errors import AbsentData, BenchmarkError, MissingData
+from .errors import BenchmarkError
 from .journal import Journal
 from .kinds import Context, RunSettings
 from .machine import prepare_torch
@@ -125,7 +125,8 @@ def carry_out(kind: str, parameters: Any, context: Context) -> Outcome:
         for job in import_module(kind).plan(parameters)
     ]
     context.say(f"{len(jobs)} jobs on {context.device}")  # an absent device is known before anything runs
-    skipped = _unavailable(dict.fromkeys(job.problem for job in jobs), context)
+    problems = dict.fromkeys(job.problem for job in jobs)
+    _, skipped = load_available(problems, lambda name: cached(name, context.data, context.settings.seed).title)
     jobs = [job for job in jobs if job.problem not in skipped]
     journal = Journal(context.folder, context.config, context.restart)
     todo = [rest for job in jobs if (rest := _unfinished(job, journal))]
@@ -183,19 +184,6 @@ def _key(job: Job, point: Point) -> Any:
     return (job.problem, job.setting, job.method, job.split, json.dumps(point))
 
 
-def _unavailable(problems: Iterable[str], context: Context) -> dict[str, str]:
-    """Why problems cannot be run; a MissingData error if none can."""
-    problems, skipped = list(problems), {}
-    for name in problems:
-        try:
-            cached(name, context.data, context.settings.seed)
-        except AbsentData as error:
-            skipped[name] = str(error)
-    if problems and len(skipped) == len(problems):
-        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
-    return skipped
-
-
 def _run(kind: str, jobs: Sequence[Job], context: Context) -> Iterator[list[Row]]:
     """Rows job by job, as they come."""
     if context.jobs == 1 or len(jobs) < 2:
@@ -243,16 +231,10 @@ def _prepare(threads: int) -> None:
 @contextmanager
 def _thread_variables(threads: int) -> Iterator[None]:
     """What libraries read when a worker imports them."""
-    before = {name: os.environ.get(name) for name in THREAD_VARIABLES}
+    before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-Solve = Callable[[Job], Iterable[Row]]
+        os.environ.clear()
+        os.environ.update(before)

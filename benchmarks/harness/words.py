@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from .errors import ConfigError
 
@@ -14,6 +15,14 @@ def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> None:
     for name in names:
         if name not in known:
             raise ConfigError(unknown(f"parameters.{what}s", name, known, what=what))
+
+
+def check_positive(parameters: Any, *names: str) -> None:
+    """Raise a ValueError unless these numbers, and all of those that are several, are at least 1."""
+    for name in names:
+        value = getattr(parameters, name)
+        if min(value if isinstance(value, tuple) else [value], default=1) < 1:
+            raise ValueError(f"{name} must be at least 1, got {list(value) if isinstance(value, tuple) else value}")
 
 
 def unknown(path: str, name: str, known: Iterable[str], what: str = "name") -> str:

@@ -6,19 +6,22 @@ One fit is measured many ways: a row per point, feature variant, distance and se
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..data.datasets import check_problems
 from ..data.splits import folds
 from ..harness.results import Figure, Panel, Row, Section, Table
 from ..harness.study import Job, Point
+from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
 from ..report.study_report import chosen_line
 
@@ -39,9 +42,53 @@ VARIANTS: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "all-nnls": (DISCRIMINATIVE, "nnls", True),
 }
 
+# name -> (estimator, options): multiplicative rules as the papers, and solvers that come much closer to a minimum
+FACTORIZATIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "NMF": ("NMF", {"solver": "multiplicative"}),
+    "NMF-HALS": ("NMF", {"solver": "auto"}),
+    "LNMF": ("LNMF", {}),
+    "NTF": ("NTF", {"solver": "multiplicative"}),
+    "NTF-HALS": ("NTF", {"solver": "auto"}),
+    "2D-NDTF": ("NDTF", {"solver": "auto"}),
+    "2D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
+    "3D-NDTF": ("NDTF", {"solver": "auto"}),
+    "3D-NDTF-mu": ("NDTF", {"solver": "multiplicative"}),
+    "N2S2L": ("N2S2L", {"solver": "auto"}),
+    "N2S2L-mu": ("N2S2L", {"solver": "multiplicative"}),
+}
+
 Array = np.ndarray
 
 Fit = Callable[[Array, Array], list["Fitted"]]
+
+
+@dataclass(frozen=True)
+class FaceParameters:
+    """What the `[parameters]` of both studies of faces may say.
+
+    Attributes
+    ----------
+    problems, methods : names
+    variants : "all" for all coefficients of a discriminative method as features, "nnls" for nonnegative ones,
+        "all-nnls" for both
+    metrics : of the nearest neighbour; all but the Euclidean are settings of their own
+    splits : random choices of the training images
+    """
+
+    METHODS: ClassVar[tuple[str, ...]] = ()
+
+    problems: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    variants: tuple[str, ...] = tuple(VARIANTS)
+    metrics: tuple[str, ...] = DISTANCES
+    splits: int = 5
+
+    def __post_init__(self) -> None:
+        check_problems(self.problems)
+        check_names("method", self.methods, self.METHODS)
+        check_names("variant", self.variants, VARIANTS)
+        check_names("metric", self.metrics, DISTANCES)
+        check_positive(self, "splits", "iterations", "multiplicative_iterations", "folds")
 
 
 @dataclass(frozen=True)
@@ -216,20 +263,12 @@ def _by_value(
     rows: Sequence[Row], names: Sequence[str]
 ) -> Iterator[tuple[tuple[str, str, str], str, float, list[float]]]:
     """(problem, distance, method), parameter, value: means over the splits at every point that has it."""
-    scores = [r for r in rows if r["kind"] == "score"]
-    groups = dict.fromkeys((r["problem"], r["setting"], r["method"]) for r in scores if len(r["point"]) > 0)
-    for group, name in product(groups, names):
-        mine = [r for r in scores if (r["problem"], r["setting"], r["method"]) == group and name in r["point"]]
-        values = sorted({r["point"][name] for r in mine})
-        for value in values if len(values) > 1 else ():
-            at = [r for r in mine if r["point"][name] == value]
-            yield (
-                group,
-                name,
-                value,
-                [fmean(r["accuracy"] for r in at if r["point"] == p) for p in _unique([r["point"] for r in at])],
-            )
-
-
-def _unique(points: Sequence[Point]) -> list[Point]:
-    return [p for i, p in enumerate(points) if p not in points[:i]]
+    accuracies: dict[Any, dict[float, dict[str, list[float]]]] = {}
+    for r, name in product((r for r in rows if r["kind"] == "score"), names):
+        if name in r["point"]:
+            by_point = accuracies.setdefault(((r["problem"], r["setting"], r["method"]), name), {})
+            at = by_point.setdefault(r["point"][name], {}).setdefault(json.dumps(r["point"]), [])
+            at.append(r["accuracy"])
+    for (group, name), values in accuracies.items():
+        for value in sorted(values) if len(values) > 1 else ():
+            yield group, name, value, [fmean(v) for v in values[value].values()]

@@ -5,8 +5,7 @@ Everything here is `fit(X, y)` and `transform(X)`; y holds -1 for samples withou
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Self
@@ -23,7 +22,9 @@ from nnfactor.models.shared.base import Factorization
 
 from ..data.splits import folds
 from ..harness.errors import ConfigError
+from ..harness.study import Job
 from ..harness.words import unknown
+from ..timing.clock import Clock, time_rounds
 
 Array = NDArray[Any]
 
@@ -43,13 +44,8 @@ class Setup:
     max_iter, tol : iterations; tol = 0 runs them all
     seed : int
         Start of the factorizations.
-    features : "pinv" (the papers') or "nnls"
-        Coefficients of a sample given the bases.
-    init : "random" or "auto"
     metric : "euclidean" or "cosine"
         Of the nearest neighbour.
-    first : int or None
-        Only the first so many coefficients are features (the discriminative ones of NDTF and N2S2L).
     dtype : "float32" or "float64"
     device : str
     """
@@ -58,17 +54,19 @@ class Setup:
     max_iter: int = 500
     tol: float = 0.0
     seed: int = 0
-    features: str = "pinv"
-    init: str = "random"
     metric: str = "euclidean"
-    first: int | None = None
     dtype: str = "float32"
     device: str = "cpu"
+
+    @classmethod
+    def of(cls, job: Job, n_components: int, max_iter: int, **more: Any) -> Setup:
+        """On the device and in the precision of a job."""
+        return cls(n_components, max_iter, dtype=job.run.dtype, device=job.run.device, **more)
 
     @property
     def common(self) -> dict[str, Any]:
         """Arguments that every factorization takes."""
-        run = {"max_iter": self.max_iter, "tol": self.tol, "random_state": self.seed, "init": self.init}
+        run = {"max_iter": self.max_iter, "tol": self.tol, "random_state": self.seed, "init": "random"}
         return {"n_components": self.n_components, **run, "dtype": self.dtype, "device": self.device}
 
 
@@ -103,22 +101,6 @@ class UnitLDA(TransformerMixin, BaseEstimator):
         return (X - self.mean_) @ self.components_.T
 
 
-class Labelled(TransformerMixin, BaseEstimator):
-    """An estimator that is fitted on the labelled samples alone."""
-
-    def __init__(self, estimator: Any) -> None:
-        self.estimator = estimator
-
-    def fit(self, X: Array, y: Labels) -> Self:
-        """Leaves the unlabelled out."""
-        self.estimator.fit(X[y >= 0], y[y >= 0])
-        return self
-
-    def transform(self, X: Array) -> Array:
-        """Of the estimator."""
-        return self.estimator.transform(X)
-
-
 class Raw(TransformerMixin, BaseEstimator):
     """The samples as they are."""
 
@@ -148,24 +130,17 @@ def fit_all(estimators: Sequence[Any], X: Any, y: Any = None) -> list[Any]:
 
 
 def batch_speedup(make: Callable[[], Sequence[Any]], X: Any, y: Any = None, rounds: int = 5) -> list[float]:
-    """How many times faster `fit_all` is than one after the other, round by round.
+    """Measure, round by round, how many times faster `fit_all` is than one fit after the other.
 
-    `make` gives new estimators each time. The two take turns, the first round is discarded.
+    `make` gives new estimators each time.
     """
-    ratios = []
-    for _ in range(rounds + 1):
-        start = time.perf_counter()
-        fit_all(make(), X, y)
-        between = time.perf_counter()
-        for estimator in make():
-            estimator.fit(X, y)
-        ratios.append((time.perf_counter() - between) / (between - start))
-    return ratios[1:]
+    works = {"batch": lambda: fit_all(make(), X, y), "loop": lambda: [estimator.fit(X, y) for estimator in make()]}
+    return [s["loop"] / s["batch"] for s in time_rounds(works, rounds, Clock())]
 
 
-def features(model: Any, X: Array, first: int | None = None) -> Array:
-    """What a nearest neighbour sees."""
-    return np.asarray(model.transform(X))[:, :first]
+def features(model: Any, X: Array) -> Array:
+    """Give the coordinates that a nearest neighbour compares."""
+    return np.asarray(model.transform(X))
 
 
 def nearest_neighbour(F: Array, y: Labels, G: Array, metric: str = "euclidean") -> Labels:
@@ -183,7 +158,7 @@ def percent_right(y: Labels, predicted: Labels) -> float:
 
 def score(model: Any, setup: Setup, X: Array, y: Labels, X_new: Array, y_new: Labels) -> float:
     """1-NN accuracy of new samples in the model's features; training and new samples go the same way."""
-    F, G = (features(model, Z, setup.first) for Z in (X, X_new))
+    F, G = (features(model, Z) for Z in (X, X_new))
     return percent_right(y_new, nearest_neighbour(F, y, G, setup.metric))
 
 
@@ -202,31 +177,9 @@ def cross_validated(
     return [fmean(values) for values in zip(*found, strict=True)]
 
 
-def method_rows(
-    name: str,
-    setup: Setup,
-    points: Sequence[dict[str, Any]],
-    train: tuple[Array, Labels],
-    test: tuple[Array, Labels],
-    *,
-    folds: int = 3,
-    seed: int = 0,
-) -> Iterable[dict[str, Any]]:
-    """Rows of a study for a method of the registry: accuracy at every point, and "cv" where there are several."""
-    fit = lambda X, y: fit_all([build(name, setup, **p) for p in points], X, y)
-    models = fit(*train)
-    cv = cross_validated(fit, setup, *train, folds, seed) if len(points) > 1 else [None] * len(points)
-    for point, model, held_out in zip(points, models, cv, strict=True):
-        yield {"point": point, "accuracy": score(model, setup, *train, *test), "cv": held_out}
-
-
-def _pca(setup: Setup, n_components: Any = None) -> Any:
-    return PCA(n_components or setup.n_components, svd_solver="full")
-
-
 def _factorization(cls: Build, takes_transform: bool = True, **fixed: Any) -> Build:
     def make(setup: Setup, **point: Any) -> Any:
-        how = {"transform_method": setup.features} if takes_transform else {}
+        how = {"transform_method": "pinv"} if takes_transform else {}
         return cls(**{**setup.common, **how, **fixed, **point})
 
     return make
@@ -234,16 +187,10 @@ def _factorization(cls: Build, takes_transform: bool = True, **fixed: Any) -> Bu
 
 METHODS: dict[str, Build] = {
     "1-NN": lambda setup: Raw(),
-    "PCA": _pca,
-    "LDA": lambda setup, **point: UnitLDA(**point),
-    "MFA": lambda setup, **point: nnfactor.MFA(setup.n_components, **point),
-    "sMFA": lambda setup, **point: nnfactor.SMFA(setup.n_components, **point),
     "NMF": _factorization(nnfactor.NMF),
     "LNMF": _factorization(nnfactor.LNMF),
     "NTF": _factorization(nnfactor.NTF),
-    "SemiNMF": _factorization(nnfactor.SemiNMF),
     "GraphNMF": _factorization(nnfactor.GraphNMF),
-    "ConstrainedNMF": _factorization(nnfactor.ConstrainedNMF),
     "NDTF": _factorization(nnfactor.NDTF),
     "N2S2L": _factorization(nnfactor.N2S2L),
     "PNMF": _factorization(nnfactor.PolynomialNMF),

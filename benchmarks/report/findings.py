@@ -1,99 +1,127 @@
-"""`python -m benchmarks findings DIR`: FINDINGS.md from the finished runs in a folder.
+"""`python -m benchmarks findings DIR`: the tables of the pages in `docs/findings` from the finished runs in a folder.
 
-Tables and verdicts come from the rows of the runs, claims and prose from the configs as they are now; every number of
-the prose is looked up. A run whose parameters are not the config's says so.
+A page is written by hand but for the block between two markers, which holds what a run says: the command and the
+machine, the config's `[[tables]]`, the verdicts of its claims and bars, and what was not run.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..harness import config as configs
+from ..harness.claims import PageTable
+from ..harness.config import Config
 from ..harness.errors import BenchmarkError
 from ..harness.journal import read_rows
 from ..harness.results import Row, Table
-from .evidence import fill
+from .bars import HEAD
 from .page import cell
-from .study_report import EXPLAINED, all_scores, claim_table, details, overview
+from .scores import Scores
+from .study_report import EXPLAINED, UNITS, all_scores, claim_table, overview
 
-BARS = ("claim", "where", "bar", "measured", "verdict", "note")
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "findings"
 
-PATH = Path(__file__).resolve().parents[1] / "FINDINGS.md"
-
-INTRODUCTION = f"""# Findings
-
-What the experiments in `configs/` say about the papers' tables and figures. This page is written by
-`python -m benchmarks findings DIR` from finished runs in DIR, and no number in it by hand. What DIR lacks stays.
-
-{EXPLAINED}
-"""
+BEGIN, END = "<!-- results: written by `python -m benchmarks findings DIR` -->", "<!-- end of results -->"
 
 
-def write(folder: Path, path: Path = PATH) -> Path:
-    """The page from all runs in `folder` that compare with a paper or a bar; sections of other experiments stay.
+def write(runs: Path, pages: Path = FOLDER) -> list[Path]:
+    """Renew the results of every page whose experiment has a finished run in `runs`; other pages stay.
 
     Raises
     ------
     BenchmarkError
-        There is none.
+        There is no run, or a page has lost its markers.
     """
-    runs = [run for run in sorted(folder.glob("*/config.toml")) if (run.parent / "report.html").exists()]
-    parts = [part for run in runs if (part := _part(run.parent))]
-    if not parts:
-        raise BenchmarkError(f"{folder} holds no finished run of a study; run some first: python -m benchmarks list")
-    sections = _sections(path.read_text(encoding="utf-8")) if path.exists() else {}
-    sections |= _sections("\n".join(parts))
-    path.write_text("\n".join([INTRODUCTION, *(sections[name] for name in sorted(sections))]), encoding="utf-8")
-    return path
+    found = [c.parent for c in sorted(runs.glob("*/config.toml")) if (c.parent / "report.html").exists()]
+    if not found:
+        raise BenchmarkError(f"{runs} holds no finished run; run some first: python -m benchmarks list")
+    return [_renew(pages / f"{run.name}.md", run) for run in found]
 
 
-def _sections(page: str) -> dict[str, str]:
-    """The page's sections by experiment."""
-    found = re.split(r"^## (.+)\n", page, flags=re.MULTILINE)[1:]
-    return {name: f"## {name}\n{text.rstrip()}\n" for name, text in zip(found[::2], found[1::2], strict=True)}
+def _renew(page: Path, run: Path) -> Path:
+    rows, ran = read_rows(run), replace(configs.load(run / "config.toml"), name=run.name)
+    now = _config_of_today(ran)
+    machine = json.loads((run / "machine.json").read_text(encoding="utf-8"))
+    block = "\n\n".join([BEGIN, describe_run(ran, now, machine), *results(rows, now), END])
+    text = page.read_text(encoding="utf-8") if page.exists() else f"# {run.name}\n\n{BEGIN}\n{END}\n"
+    if BEGIN not in text or END not in text:
+        raise BenchmarkError(f"{page}: no place for the results; it needs the lines {BEGIN} and {END}")
+    before, after = text.split(BEGIN)[0], text.split(END)[1]
+    page.parent.mkdir(parents=True, exist_ok=True)
+    page.write_text(before + block + after, encoding="utf-8")
+    return page
 
 
-def _part(folder: Path) -> str | None:
-    """One run; None if it compares with nothing."""
-    rows = read_rows(folder / "results.jsonl")
-    ran = configs.load(folder / "config.toml")
-    now = _as_now(folder, ran)
-    body = _study(rows, now) or _race(rows)
-    if not body:
-        return None
-    skipped = [[r["problem"], r.get("why") or r["note"]] for r in rows if r["kind"] == "skipped"]
-    lines = [f"## {folder.name}", now.header.summary + ".", *_how(folder, ran, now), *body]
-    lines += [markdown(Table("", ["not run", "why"], [[k, _short(why)] for k, why in skipped]))] if skipped else []
-    return "\n\n".join(lines) + "\n"
+def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
+    """Write the blocks of a page in Markdown: tables, claims, bars, what was not run."""
+    scores = all_scores(rows, config, [t.metric for t in config.header.tables])
+    if scores:
+        yield EXPLAINED
+    for spec in config.header.tables:
+        yield from _block(spec, rows, scores)
+    if config.header.claims:
+        yield markdown(claim_table(config, scores))
+    bars = [[r[column] for column in HEAD] for r in rows if r["kind"] == "check"]
+    if bars:
+        yield markdown(Table("", HEAD, bars))
+    skipped = [[r["problem"], _shorten(r["why"])] for r in rows if r["kind"] == "skipped"]
+    if skipped:
+        yield markdown(Table("", ["not run", "why"], skipped))
 
 
-def _study(rows: Sequence[Row], now: configs.Config) -> list[str]:
-    """Scores beside the paper's, claims, prose; nothing if the run has no scores."""
-    metrics = list(dict.fromkeys(r["metric"] for r in rows if r["kind"] == "summary"))
-    values = {r["name"]: r["value"] for r in rows if r["kind"] == "value"}
-    if not metrics and not values:
-        return []
-    lines, tables = [], all_scores(rows, now, metrics)
-    for scores in tables.values():
-        lines += [scores.paper.source + ":"] if scores.paper else []
-        lines += [markdown(overview(scores))]
-        lines += [f"<details><summary>all of {scores.metric}</summary>", markdown(details(scores)), "</details>"]
-    lines += [markdown(claim_table(now, tables))] if now.header.claims else []
-    lines += [fill(now.header.findings, tables, values)] if now.header.findings.strip() else []
-    return lines
+def _block(spec: PageTable, rows: Sequence[Row], scores: Mapping[str, Scores]) -> Iterator[str]:
+    """One of the config's tables, with its unit."""
+    if spec.values:
+        known = {r["name"]: r["value"] for r in rows if r["kind"] == "value"}
+        yield markdown(Table("", ["figure", "value"], [[name, _round(known.get(name))] for name in spec.values]))
+    elif spec.show:
+        cells = [[r.get(name) for name in spec.show] for r in rows if r["kind"] == spec.kind]
+        yield markdown(Table("", spec.show, cells))
+    elif spec.metric in scores:
+        table = page_table(spec, scores[spec.metric]) if spec.settings else overview(scores[spec.metric])
+        yield f"{UNITS.get(spec.metric, spec.metric)}:"
+        yield markdown(table)
 
 
-def _race(rows: Sequence[Row]) -> list[str]:
-    """Sentences beside the paper's, and bars; nothing if the run has none."""
-    bars = [[r[column] for column in BARS] for r in rows if r["kind"] == "check"]
-    return [
-        *(r["text"] for r in rows if r["kind"] == "sentence"),
-        *([markdown(Table("", BARS, bars))] if bars else []),
+def page_table(spec: PageTable, scores: Scores) -> Table:
+    """Patterns of settings down, methods across; means where a pattern has several settings."""
+    methods = spec.methods or tuple(scores.methods)
+    rows: list[list[Any]] = []
+    for pattern in spec.settings:
+        matching = scores.matching([pattern])
+        for column in spec.columns:
+            if len(matching) == 1:
+                values = [scores.score(column, m, matching[0]) for m in methods]
+            else:
+                values = [_round(scores.average(column, m, [pattern])) for m in methods]
+            if any(v is not None for v in values):
+                rows.append([f"`{pattern}`", column, *values])
+    return Table("", ["setting", "", *methods], rows)
+
+
+def describe_run(ran: Config, now: Config, machine: Mapping[str, Any]) -> str:
+    """Say how a run can be had again, and in what it is not the config as it is."""
+    text = (
+        f"Run: `python -m benchmarks {ran.name}` on {machine['device']} ({machine['device_name']}), "
+        f"{machine['threads']} thread(s), {ran.header.run.dtype}, seed {ran.header.run.seed}, "
+        f"torch {machine['versions']['torch']}, {machine['time'][:10]}."
+    )
+    other = [
+        d.replace(" there,", " in the config,").replace(" here", " in this run") for d in configs.differences(now, ran)
     ]
+    return text + (" Not the config as it is: " + "; ".join(other) + "." if other else "")
+
+
+def untabled_numbers(page: str) -> list[str]:
+    """List the decimal numbers of the text behind a page's results that the results do not have."""
+    found, _, prose = page.partition(END)
+    known = set(re.findall(r"\d+\.\d+", found.partition(BEGIN)[2]))
+    return [number for number in re.findall(r"\d+\.\d+", prose) if number not in known]
 
 
 def markdown(table: Table) -> str:
@@ -103,28 +131,16 @@ def markdown(table: Table) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _as_now(folder: Path, ran: configs.Config) -> configs.Config:
-    """The config of the same name with today's claims, prose and paper, or the one that ran."""
+def _config_of_today(ran: Config) -> Config:
+    """The config of the same name with today's claims, tables and paper, or the one that ran."""
     known = {p.stem: p for p in configs.known_configs()}
-    return configs.load(known[folder.name]) if folder.name in known else ran
+    return configs.load(known[ran.name]) if ran.name in known else ran
 
 
-def _how(folder: Path, ran: configs.Config, now: configs.Config) -> Iterable[str]:
-    machine = json.loads((folder / "machine.json").read_text(encoding="utf-8"))
-    yield (
-        f"Run: `python -m benchmarks {folder.name}` on {machine['device']} ({machine['device_name']}), "
-        f"{machine['threads']} thread(s), {ran.header.run.dtype}, seed {ran.header.run.seed}, "
-        f"torch {machine['versions']['torch']}, {machine['time'][:10]}."
-    )
-    other = [d.replace(" there,", " in the config,").replace(" here", " in this run") for d in _differences(now, ran)]
-    if other:
-        yield "Not the config as it is: " + "; ".join(other) + "."
+def _round(value: float | None) -> str | None:
+    return None if value is None else f"{value:.1f}"
 
 
-def _differences(now: Any, ran: Any) -> Sequence[str]:
-    return configs.differences(now, ran)
-
-
-def _short(why: str) -> str:
+def _shorten(why: str) -> str:
     """Without the machine's paths."""
     return "data not available; " + why.rsplit("; ", 1)[-1] if why.startswith("data not available") else why

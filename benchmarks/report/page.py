@@ -11,6 +11,7 @@ from typing import Any
 
 from ..harness.config import Config, to_toml
 from ..harness.errors import BenchmarkError
+from ..harness.journal import write_rows
 from ..harness.results import Figure, Picture, Report, Row, Score, Section, Table
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
@@ -26,24 +27,16 @@ def need_extra() -> None:
 
 
 def write(folder: Path, config: Config, report: Report, machine: Mapping[str, Any]) -> Path:
-    """All files of a run; returns the page."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write all files of a run; returns the page."""
     machine = {**machine, **report.notes}
     summary = [row for row in report.rows if row["kind"] not in report.bulky]
-    write_rows(folder / "results.jsonl", report.rows)
+    write_rows(folder, report.rows)
     (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
     (folder / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
-    _write_csv(folder / "summary.csv", summary)
+    write_csv(folder / "summary.csv", summary)
     page = folder / "report.html"
     page.write_text(render(config, report, machine), encoding="utf-8")
     return page
-
-
-def write_rows(path: Path, rows: Sequence[Row]) -> None:
-    """One JSON object a line; the file is never half written."""
-    beside = path.with_suffix(".tmp")
-    beside.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    beside.replace(path)
 
 
 def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
@@ -95,7 +88,8 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def _write_csv(path: Path, rows: Sequence[Row]) -> None:
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows with the union of their keys as columns."""
     names = list(dict.fromkeys(key for row in rows for key in row))
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, names)

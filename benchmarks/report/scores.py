@@ -16,8 +16,8 @@ from math import inf
 from statistics import fmean
 from typing import Any
 
+from ..harness.claims import Paper
 from ..harness.results import Row, Score
-from .evidence import Paper
 
 
 def setting_of(row: Mapping[str, Any]) -> str:

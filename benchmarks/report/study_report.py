@@ -7,9 +7,9 @@ from typing import Any
 
 from ..harness.config import Config
 from ..harness.kinds import Context
-from ..harness.results import Figure, Line, Picture, Report, Row, Score, Section, Table
+from ..harness.results import Line, Panel, Picture, Report, Row, Score, Section, Table
 from ..harness.study import Outcome
-from .evidence import Paper, fill, judge
+from .evidence import judge
 from .scores import Scores
 
 BULKY = ("score", "picture")
@@ -29,17 +29,16 @@ def finish(
     ----------
     metrics : columns of the rows that get tables
     sections : put between the tables and what was not run
-    values : numbers by name, for `{value NAME}` in the prose, where a score does not say it
+    values : numbers by name, where a score does not say it; rows of kind "value"
     """
     config, values = context.config, dict(values or {})
     tables = all_scores(outcome.rows, config, metrics)
     found = [
-        *(score_sections(tables) if tables else []),
+        *(_score_section(scores) for scores in tables.values()),
         *sections,
-        *_picture_sections(outcome.rows),
-        *_claim_sections(config, tables),
-        *_prose_sections(config, tables, values),
-        *_skipped_sections(outcome.skipped),
+        _picture_section(outcome.rows),
+        Section("What should hold", parts=[claim_table(config, tables)] if config else ()),
+        skipped_section(outcome.skipped),
     ]
     return Report(
         sections=found,
@@ -62,16 +61,10 @@ def all_scores(rows: Sequence[Row], config: Config | None, metrics: Sequence[str
     return {name: scores for name, scores in tables.items() if scores.rows}
 
 
-def score_sections(tables: Mapping[str, Scores]) -> list[Section]:
-    """Per metric: one table to look at, one to look up."""
-    return [
-        Section(
-            f"Results: {metric}",
-            [_source(scores.paper), EXPLAINED],
-            [overview(scores), details(scores)],
-        )
-        for metric, scores in tables.items()
-    ]
+def _score_section(scores: Scores) -> Section:
+    """One table to look at, one to look up."""
+    source = f"The paper's values: {scores.paper.source}." if scores.paper else "The paper prints no values for this."
+    return Section(f"Results: {scores.metric}", [source, EXPLAINED], [overview(scores), details(scores)])
 
 
 UNITS = {  # what a metric is, where its name does not say it
@@ -117,6 +110,26 @@ def chosen_line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
     return Line(method, [at for at, _ in known], [v for _, v in known])
 
 
+def curve_panel(
+    scores: Scores,
+    pattern: str,
+    title: str,
+    *,
+    y: str = "accuracy (%)",
+    start: Mapping[str, float] | None = None,
+    log_x: bool = False,
+) -> Panel | None:
+    """Draw chosen values against the number at the end of the settings' names; None where no setting fits.
+
+    `start` has settings whose names say no number, and their abscissae.
+    """
+    x = {s: float(s.rpartition("=")[2]) for s in scores.matching([pattern])}
+    if not x:
+        return None
+    lines = [chosen_line(scores, m, {**(start or {}), **x}) for m in scores.methods]
+    return Panel(title, y, [line for line in lines if line.x], log_x=log_x and len(x) > 1, log_y=False)
+
+
 def details(scores: Scores) -> Table:
     """Every number of a metric."""
     head = ["setting", "method", "chosen", "best over parameters", "paper", "chosen - paper", "best point", "runs"]
@@ -134,9 +147,8 @@ def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
     rows = []
     for claim in config.header.claims:
         scores = tables.get(claim.metric, Scores([], claim.metric))
-        verdict = judge(claim, scores)
         column = "" if claim.column == "chosen" else " (best over parameters)"
-        rows.append([claim.origin, claim.text + column, verdict.verdict, verdict.numbers])
+        rows.append([claim.origin, claim.text + column, *judge(claim, scores)])
     return Table("Claims", ["of the", "claim", "verdict", "numbers"], rows)
 
 
@@ -145,38 +157,16 @@ def _average(scores: Scores, column: str, method: str, settings: Sequence[str]) 
     return None if mean is None else Score(mean)
 
 
-def _source(paper: Paper | None) -> str:
-    return f"The paper's values: {paper.source}." if paper else "The paper prints no values for this."
+def skipped_section(skipped: Mapping[str, str]) -> Section:
+    """List what was not run, and why; a section without rows is not shown."""
+    return Section("Not run", parts=[Table("", ["problem", "why"], list(skipped.items()))])
 
 
-def _claim_sections(config: Config | None, tables: Mapping[str, Scores]) -> list[Section]:
-    if config is None or not config.header.claims:
-        return []
-    return [Section("What should hold", parts=[claim_table(config, tables)])]
-
-
-def _prose_sections(config: Config | None, tables: Mapping[str, Scores], values: Mapping[str, Any]) -> list[Section]:
-    if config is None or not config.header.findings.strip():
-        return []
-    text = fill(config.header.findings, tables, values).split("\n\n")
-    holes = "Written for a run on all data of the configuration; (not run) stands where this one has no such number."
-    return [Section("What was found, and why", [holes, *text] if any("(not run)" in line for line in text) else text)]
-
-
-def _skipped_sections(skipped: Mapping[str, str]) -> list[Section]:
-    if not skipped:
-        return []
-    return [Section("Not run", parts=[Table("", ["problem", "why"], [[k, v] for k, v in skipped.items()])])]
-
-
-def _picture_sections(rows: Sequence[Row]) -> list[Section]:
+def _picture_section(rows: Sequence[Row]) -> Section:
     """The rows that `pictures.row` made."""
-    parts: list[Table | Figure | Picture] = [
-        Picture(f"{r['problem']}, {r['method']}: {r['caption']}", r["png"], r["width"])
-        for r in rows
-        if r["kind"] == "picture"
-    ]
-    return [Section("Pictures", parts=parts)] if parts else []
+    shown = [r for r in rows if r["kind"] == "picture"]
+    caption = lambda r: f"{r['problem']}, {r['method']}: {r['caption']}"
+    return Section("Pictures", parts=[Picture(caption(r), r["png"], r["width"]) for r in shown])
 
 
 def _seconds(rows: Sequence[Row]) -> float:

@@ -8,7 +8,7 @@ so that a machine that slows down or speeds up meanwhile hits them all alike. Th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 State = Any
 
 T = TypeVar("T")
+
+K = TypeVar("K")
 
 Stretches = Sequence[tuple[int, float]]  # iterations and their seconds, turn by turn
 
@@ -97,6 +99,20 @@ class Lane:
         """Some iterations."""
         for _ in range(count):
             self.state = self.step(self.state)
+
+
+def time_rounds(
+    works: Mapping[K, Callable[[], Any]], rounds: int, clock: Clock, tick: Callable[[int], Any] = lambda steps: None
+) -> Iterator[dict[K, float]]:
+    """Time every work once a round, in alternating order; the first round is discarded."""
+    for turn in range(rounds + 1):
+        order = list(works) if turn % 2 else list(works)[::-1]
+        seconds = {}
+        for key in order:
+            seconds[key], _ = clock.time(works[key])
+            tick(1)
+        if turn:
+            yield seconds
 
 
 def per_iteration(stretches: Stretches) -> Spread:

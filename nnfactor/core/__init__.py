@@ -6,7 +6,8 @@ Data and graphs become `terms`; a term yields the `Block` that one factor sees; 
 
 from . import factors
 from .block import Block, Quad
-from .data.as_data import Data, as_data
+from .data.as_data import as_data
+from .data.base import Data
 from .data.dense import Dense
 from .data.sparse import Sparse
 from .data.sparse_tensor import SparseTensor

@@ -1,4 +1,4 @@
-"""Remembering a product for as long as its inputs are the very same tensors."""
+"""Products that are kept for as long as their inputs are the very same tensors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 class TensorCache:
-    """One kept value per key, handed out again while its inputs have not changed.
+    """One kept value per key, returned again while its inputs have not changed.
 
     "Not changed" means identity and version: the same tensor objects, not written to since. The cache holds its inputs,
     so that none of their addresses can be used again. Values of inputs that record gradients (or of inference tensors,
@@ -21,20 +21,20 @@ class TensorCache:
     Parameters
     ----------
     *data : Tensor
-        Inputs of every value beside those of a call. Writes that leave no new version (to a numpy array of the same
-        memory, or to an inference tensor) are not noticed.
+        Inputs of every value beside those of a call; the attribute `data` lists them. Writes that leave no new version
+        (to a numpy array of the same memory, or to an inference tensor) are not noticed.
     """
 
     def __init__(self, *data: Tensor) -> None:
-        self._data = tuple(t for t in data if not t.is_inference())
+        self.data = tuple(t for t in data if not t.is_inference())
         self._kept: dict[Hashable, tuple[list[tuple[int, int]], tuple[Tensor, ...], Any]] = {}
 
     def __call__(self, key: Hashable, inputs: Iterable[Tensor], make: Callable[[], Any]) -> Any:
-        """The value of `make()`, made again only when `inputs` are other tensors than last time under this key."""
+        """Return `make()`, made again only when `inputs` are other tensors than last time under this key."""
         inputs = tuple(inputs)
         if any([t.requires_grad or t.is_inference() for t in inputs]):
             return make()
-        state = _state((*self._data, *inputs))
+        state = _state((*self.data, *inputs))
         seen = self._kept.get(key)
         if seen is None or seen[0] != state:
             value = make()
@@ -44,14 +44,14 @@ class TensorCache:
         return seen[2]
 
     def known(self, key: Hashable, inputs: tuple[Tensor, ...]) -> Any:
-        """What is remembered of these inputs under this key, or None."""
+        """Return what is kept of these inputs under this key, or None."""
         seen = self._kept.get(key)
         if not seen or any([t.is_inference() for t in inputs]):
             return None
-        return seen[2] if seen[0] == _state((*self._data, *inputs)) else None
+        return seen[2] if seen[0] == _state((*self.data, *inputs)) else None
 
     def clear(self) -> None:
-        """Forget everything (and release what it held)."""
+        """Drop all values and release their inputs."""
         self._kept.clear()
 
 
@@ -60,7 +60,7 @@ def _state(inputs: tuple[Tensor, ...]) -> list[tuple[int, int]]:
 
 
 def cached(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
-    """`make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function.
+    """Return `make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function.
 
     Writes that leave no new version (to `F.data`, or to a numpy array of the same memory) are not noticed.
     """
@@ -84,10 +84,10 @@ _KEPT: dict[int, tuple[weakref.ref, dict[Callable[[Tensor], Tensor], tuple[int, 
 
 
 def _forget(address: int, reference: weakref.ref, kept: dict = _KEPT) -> None:
-    """The tensor at this address is gone, and what was remembered of it goes along."""
+    """Drop what was kept of a tensor that is gone, by the address that it had."""
     kept.pop(address, None)
 
 
 def tiny(dtype: torch.dtype) -> float:
-    """The smallest normal number of `dtype`: a floor that no data above it can feel."""
+    """Return the smallest normal number of `dtype`: a floor that changes nothing above it."""
     return torch.finfo(dtype).tiny

@@ -17,9 +17,9 @@ pytest.importorskip("jinja2")
 
 from benchmarks.__main__ import main
 from benchmarks.data.problems import PROBLEMS, half_of_each_class, load
-from benchmarks.experiments.nge_speed.checks import checks
-from benchmarks.experiments.nge_speed.experiment import LABELS, Parameters
+from benchmarks.experiments.nge_speed.checks import judge_bars
 from benchmarks.experiments.nge_speed.numbers import first_below
+from benchmarks.experiments.nge_speed.parameters import LABELS, Parameters
 from benchmarks.harness import config as configs
 from benchmarks.harness.errors import ConfigError, MissingData
 from benchmarks.harness.results import Score, Section, Table
@@ -59,6 +59,10 @@ def write(folder, text):
         ("[parameters]\niterations = 3", "parameters.problems: missing key"),
         ("[run]\ndtype = 'float16'\n[parameters]\nproblems = ['digits']", "run.dtype must be 'float32' or 'float64'"),
         ("[parameters]\nproblems = ['digits']\n[full.parameters]\nalpha = 3", "full.parameters.alpha: unknown key"),
+        (
+            "[bars]\nproduct = 1.2\n[parameters]\nproblems = ['digits']",
+            "bars: unknown bar 'product'; did you mean 'products'",
+        ),
         ("[parameters", "not valid TOML"),
     ],
 )
@@ -120,8 +124,8 @@ def test_a_run_that_cannot_start_says_why_in_one_line(capsys, tmp_path):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 5
     assert all(line.startswith("benchmarks: ") for line in lines)
-    assert "no data folder" in lines[3]
-    assert "orl_64x64.npz is missing; it should hold X (400, 64, 64) uint8" in lines[4]
+    assert "no folder named" in lines[3]
+    assert "orl_64x64.npz should hold ORL 64 x 64: X (400, 64, 64) uint8" in lines[4]
 
 
 def test_quick_run_end_to_end(tmp_path):
@@ -150,9 +154,9 @@ def test_quick_run_end_to_end(tmp_path):
     assert machine["threads"] == 1
     assert machine["versions"]["torch"]
     assert configs.load(folder / "config.toml").parameters.iterations == 15
-    page = findings.write(tmp_path, tmp_path / "F.md").read_text()
-    assert "## nge_speed" in page
-    assert "when the iteration number is small" in page
+    page = findings.write(tmp_path, tmp_path / "pages")[0].read_text()
+    assert page.startswith("# nge_speed\n")
+    assert "| setting | printed ahead up to iteration |" in page
 
 
 def test_heads_stand_over_their_numbers():
@@ -302,4 +306,6 @@ def test_products_and_objective_of_an_instance():
 
 
 def test_checks_without_any_paper_shape():
-    assert [c.verdict for c in checks([], {"orl": "no folder"})] == ["not run"]
+    bars = configs.load(configs.find("nge_speed")).header.bars
+    assert [bar.verdict for bar in judge_bars([], {"orl": "no folder"}, bars)] == ["not run"]
+    assert judge_bars([], {"orl": "no folder"}, {}) == []

@@ -20,18 +20,19 @@ from benchmarks.data.embedded import EMBEDDED
 from benchmarks.data.pictures import png, tiles
 from benchmarks.harness import config as configs
 from benchmarks.harness import kinds as kinds_module
+from benchmarks.harness.claims import Claim, PageTable, Paper
 from benchmarks.harness.errors import AbsentData, BenchmarkError, ConfigError, MissingData
 from benchmarks.harness.journal import read_rows
 from benchmarks.harness.results import Score
 from benchmarks.harness.study import Job, seed_of
 from benchmarks.report import findings
-from benchmarks.report.evidence import Claim, Paper, fill, judge
+from benchmarks.report.check import find_faults
+from benchmarks.report.evidence import judge
 from benchmarks.report.scores import Scores
 
 TOY = """
 experiment = "toy"
 summary = "a toy"
-findings = "Good has {chosen good iris}, the paper {paper good iris}, {value classes} classes; {chosen absent iris}."
 [[paper]]
 source = "Somebody 2000, Table 1"
 [paper.values]
@@ -40,6 +41,12 @@ iris = { good = [86.0, 1.0], bad = [80.0] }
 text = "good ahead of bad"
 methods = ["good"]
 ahead_of = ["bad"]
+[[tables]]
+[[tables]]
+settings = ["iris", "*/dark"]
+columns = ["chosen", "best", "paper"]
+[[tables]]
+values = ["classes"]
 """
 
 
@@ -54,9 +61,9 @@ def toy(tmp_path, monkeypatch):
     def run(*arguments, folder="out"):
         notes.unlink(missing_ok=True)
         status = main([str(path), "--out", str(tmp_path / folder), *arguments])
-        results = tmp_path / folder / "toy" / "results.jsonl"
+        results = tmp_path / folder / "toy"
         done = notes.read_text().splitlines() if notes.exists() else []
-        return status, done, read_rows(results) if results.exists() else []
+        return status, done, read_rows(results) if (results / "results.jsonl").exists() else []
 
     return run
 
@@ -68,7 +75,7 @@ def without_times(rows):
 # Data sets
 
 
-@pytest.mark.parametrize("name", [n for n in EMBEDDED if n not in ("indian_pines",)])
+@pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_data(name):
     data = load(name, None, 0)
     assert {len(v) for v in data.views} == {len(data.y)}
@@ -152,10 +159,8 @@ def test_splits():
     assert counts(splits.share_per_class(y, 0.5, 0)) == [2, 1, 2]
     assert counts(splits.share_per_class(y, 0.1, 0)) == [1, 1, 1]
     assert splits.first_per_class(y).tolist() == [0, 1, 2, 3, 4]
-    assert len(splits.share_of_all(11, 0.3, 0)) == 3
     train = splits.share_per_class(y, 0.5, 1)
     assert sorted([*train, *splits.rest(11, train)]) == list(range(11))
-    assert set(splits.per_class(y, 1, 5, among=train)) <= set(train)
     assert np.array_equal(splits.per_class(y, 2, 9), splits.per_class(y, 2, 9))
     assert len({tuple(splits.per_class(y, 2, s)) for s in range(20)}) > 5
 
@@ -297,7 +302,7 @@ def scores_of(values, paper=None):
 )
 def test_claims(claim, verdict):
     scores = scores_of({"A": {"x": 90, "y": 80, "z": 70}, "B": {"x": 80, "y": 79, "z": 75}}, {"x": {"A": (91.5,)}})
-    assert judge(Claim("t", ("A",), **claim), scores).verdict == verdict
+    assert judge(Claim("t", ("A",), **claim), scores)[0] == verdict
 
 
 def test_claims_are_checked():
@@ -307,21 +312,123 @@ def test_claims_are_checked():
         Claim("t", ("A",), at_least=1.0, by="some")
 
 
-def test_prose_looks_numbers_up():
-    scores = scores_of({"A": {"x1": 90.0, "x2": 80.0}}, {"x1": {"A": (91.0,)}})
-    text = fill(
-        "{chosen A x*} {paper A x1} {best A x2 accuracy} {value n} {chosen B x1}", {"accuracy": scores}, {"n": 4}
-    )
-    assert text == "85.0 91.0 80.0 4 (not run)"
-    with pytest.raises(ValueError, match="is not a placeholder"):
-        fill("{mean A}", {}, {})
+def test_tables_of_a_page_are_checked():
+    with pytest.raises(ValueError, match="columns may be"):
+        PageTable(columns=("mean",))
 
 
-@pytest.mark.parametrize("path", configs.known_configs(), ids=lambda p: p.stem)
-def test_prose_types_no_result(path):
-    prose = re.sub(r"\{[^{}]*\}", "", configs.load(path).header.findings)
-    assert not re.search(r"\d\.\d|\d ?%|\d percent", prose)
-    fill(configs.load(path).header.findings, {}, {})  # every placeholder is one
+# --check
+
+
+def test_check_passes_where_everything_holds(toy, capsys):
+    assert toy("--check")[0] == 0
+
+
+def test_check_fails_where_a_bar_is_missed(toy, tmp_path, capsys):
+    path = tmp_path / "toy.toml"
+    target = '[[claims]]\norigin = "{}"\ntext = "bad is good"\nmethods = ["bad"]\nat_least = 99.0\n'
+    path.write_text(TOY + target.format("paper"))  # a paper may be wrong
+    assert toy("--check")[0] == 0
+    path.write_text(TOY + target.format("target"))
+    assert toy()[0] == 0
+    assert toy("--check")[0] == 1
+    assert "bar missed: bad is good: bad 7" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("statement", "fault"),
+    [
+        ('[[claims]]\ntext = "t"\nmethods = ["god"]\nat_least = 1.0', "claim 't' names no method: god"),
+        (
+            '[[claims]]\ntext = "t"\nmethods = ["good"]\nahead_of = ["worse"]',
+            "claim 't' names no method: worse",
+        ),
+        (
+            '[[claims]]\ntext = "t"\nmethods = ["good"]\nat_least = 1.0\nsettings = ["irish"]',
+            "claim 't' names no data set: irish",
+        ),
+        (
+            '[[claims]]\ntext = "t"\nmethods = ["good"]\nat_least = 1.0\nsettings = ["iris/light"]',
+            "claim 't' names no row: iris/light",
+        ),
+        (
+            '[[claims]]\ntext = "t"\nmethods = ["good"]\nat_least = 1.0\nmetric = "speed"',
+            "claim 't' names no metric: speed",
+        ),
+        ('[[tables]]\nvalues = ["clases"]', "table 4 names no figure: clases"),
+        ('[[tables]]\nkind = "score"\nshow = ["acuracy"]', "table 4 names no figure: acuracy"),
+        ('[[paper]]\nsource = "B"\n[paper.values]\niris = { gut = [1.0] }', "paper 'B' names no method: gut"),
+    ],
+)
+def test_check_fails_where_a_statement_names_nothing(toy, tmp_path, capsys, statement, fault):
+    (tmp_path / "toy.toml").write_text(f"{TOY}\n{statement}\n")
+    assert toy()[0] == 0
+    assert toy("--check")[0] == 1
+    assert fault in capsys.readouterr().err
+
+
+def test_check_knows_data_that_could_not_be_had(toy, tmp_path):
+    claim = '[[claims]]\ntext = "t"\nmethods = ["good"]\nat_least = 1.0\nsettings = ["ar/dark"]\n'
+    head, table = TOY.split("[[paper]]", 1)
+    problems = '[parameters]\nproblems = ["iris", "wine", "ar"]\n'
+    (tmp_path / "toy.toml").write_text(f"{head}{problems}[[paper]]{table}{claim}")
+    assert toy("--check")[0] == 0
+
+
+def test_check_fails_where_a_method_has_vanished(toy, monkeypatch, capsys):
+    import toy_study
+
+    plan = toy_study.plan
+    monkeypatch.setattr(toy_study, "plan", lambda p: (job for job in plan(p) if job.method != "bad"))
+    assert toy()[0] == 0
+    assert toy("--check")[0] == 1
+    assert "method vanished: bad has no result" in capsys.readouterr().err
+
+
+def test_check_judges_no_numbers_of_a_smaller_run(toy, tmp_path, capsys):
+    target = '[[claims]]\norigin = "target"\ntext = "t"\nmethods = ["bad"]\nat_least = 99.0\nsettings = ["wine"]\n'
+    small = '[quick.parameters]\nproblems = ["iris"]\n'
+    (tmp_path / "toy.toml").write_text(TOY + target + small)
+    assert toy("--quick", "--check")[0] == 0
+    assert toy("--check", folder="whole")[0] == 1
+
+
+def test_check_reads_the_bars_of_measurements():
+    config = configs.load(configs.find("peers"))
+    methods = [{"kind": "method", "method": m} for m in config.parameters.methods]
+    bar = {"kind": "check", "claim": "c", "where": "w", "bar": "at most 1", "measured": 2.0}
+    assert find_faults([*methods, {**bar, "verdict": "met"}], config, config) == []
+    assert find_faults([*methods, {**bar, "verdict": "not met"}], config, config) == [
+        "bar missed: c, w: 2.0, at most 1"
+    ]
+
+
+# Pages
+
+
+PAGES = sorted(findings.FOLDER.glob("*.md"))
+
+
+def test_every_config_has_a_page_and_the_index_names_it():
+    names = {p.stem for p in configs.known_configs()}
+    assert {p.stem for p in PAGES} == {*names, "index"}
+    index = (findings.FOLDER / "index.md").read_text()
+    assert all(f"({name}.md)" in index for name in names)
+    assert len(index.splitlines()) <= 150
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "index"], ids=lambda p: p.stem)
+def test_numbers_in_the_text_of_a_page_stand_in_its_results(page):
+    text = page.read_text()
+    assert findings.untabled_numbers(text) == []
+    assert "<details>" not in text
+    assert len(text.splitlines()) <= 200
+    assert f"python -m benchmarks {page.stem}" in text
+
+
+def test_a_number_without_a_source_is_found():
+    page = f"1.5\n{findings.BEGIN}\n| 2.5 |\n{findings.END}\nIt is 2.5, not 3.5."
+    assert findings.untabled_numbers(page) == ["3.5"]
 
 
 # What is written
@@ -334,7 +441,7 @@ def test_the_page_shows_ours_beside_the_papers(toy, tmp_path):
     assert "86.0 ± 1.0" in page
     assert "good ahead of bad" in page
     assert "data:image/png;base64," in page
-    assert "(not run)" in page
+    assert "docs/findings/toy.md" in page
     header = (folder / "summary.csv").read_text().splitlines()[0].split(",")
     assert {"chosen_mean", "chosen_std", "best_mean", "paper_mean"} <= set(header)
     assert configs.load(folder / "config.toml").header.paper[0].values["iris"]["bad"] == (80.0,)
@@ -342,18 +449,32 @@ def test_the_page_shows_ours_beside_the_papers(toy, tmp_path):
 
 def test_findings_are_written_from_runs(toy, tmp_path, capsys):
     with pytest.raises(BenchmarkError, match="no finished run"):
-        findings.write(tmp_path, tmp_path / "F.md")
+        findings.write(tmp_path, tmp_path / "pages")
     toy()
-    text = findings.write(tmp_path / "out", tmp_path / "F.md").read_text()
-    assert "## toy" in text
+    (page,) = findings.write(tmp_path / "out", tmp_path / "pages")
+    text = page.read_text()
+    assert text.startswith("# toy\n")
     assert "| paper | good ahead of bad | met |" in text
-    chosen = re.search(r"Good has ([\d.]+), the paper 86.0, 3 classes; \(not run\)", text)
+    assert "| classes | 3.0 |" in text
+    chosen = re.search(r"\| `iris` \| chosen \| ([\d.]+) ± ", text)
     rows = [r for r in toy()[2] if r["kind"] == "score" and r["problem"] == "iris" and not r["setting"]]
     at_one = [r["accuracy"] for r in rows if r["point"] == {"a": 1.0}]
     assert float(chosen.group(1)) == pytest.approx(np.mean(at_one), abs=0.05)
-    other = "## a study of before\n\nIts text.\n"
-    (tmp_path / "F.md").write_text(text.replace("## toy", other + "\n## toy").replace("met", "old"))
-    assert findings.write(tmp_path / "out", tmp_path / "F.md").read_text() == text.replace("## toy", other + "\n## toy")
+    assert "| `iris` | paper | 86.0 ± 1.0 | 80.0 |" in text
+    dark = [r["chosen_mean"] for r in toy()[2] if r["kind"] == "summary" and "dark" in r["setting"]]
+    assert f"| `*/dark` | chosen | {np.mean(dark[::2]):.1f} | {np.mean(dark[1::2]):.1f} |" in text
+
+
+def test_what_is_written_by_hand_stays(toy, tmp_path):
+    toy()
+    (page,) = findings.write(tmp_path / "out", tmp_path / "pages")
+    text = page.read_text()
+    page.write_text(text.replace("# toy", "# A toy\n\nBefore.").replace("met", "old") + "\nAfter.\n")
+    findings.write(tmp_path / "out", tmp_path / "pages")
+    assert page.read_text() == text.replace("# toy", "# A toy\n\nBefore.") + "\nAfter.\n"
+    page.write_text("# toy")
+    with pytest.raises(BenchmarkError, match="no place for the results"):
+        findings.write(tmp_path / "out", tmp_path / "pages")
 
 
 def test_compare(toy, tmp_path, capsys):
@@ -372,7 +493,7 @@ def test_compare(toy, tmp_path, capsys):
 
 
 def test_rows_of_other_kinds_are_compared(tmp_path):
-    from benchmarks.harness.compare import compare
+    from benchmarks.report.compare import compare
 
     for name, ms in (("a", 2.0), ("b", 3.5)):
         (tmp_path / name).mkdir()
@@ -421,7 +542,7 @@ def test_all_runs_every_config_and_fails_if_one_does(monkeypatch, tmp_path, caps
 
 @pytest.mark.parametrize("path", configs.known_configs(), ids=lambda p: p.stem)
 def test_quick_variants_need_no_folder(path):
-    from benchmarks.data.problems import FROM_FOLDER, PROBLEMS
+    from benchmarks.data.problems import PROBLEMS
     from benchmarks.experiments.peers.problems import PROBLEMS as RACES
 
     parameters = configs.load(path, variants=["quick"]).parameters
@@ -430,7 +551,7 @@ def test_quick_variants_need_no_folder(path):
     if path.stem == "peers":  # what it reads from a folder is skipped with a reason
         assert any(not RACES[name].folder for name in parameters.problems)
         return
-    own = {name for name in PROBLEMS if name not in FROM_FOLDER}
+    own = {name for name, (_, source, _) in PROBLEMS.items() if source in EMBEDDED}
     assert all(name in EMBEDDED or name in own for name in parameters.problems)
     if path.stem != "nge_speed":
         full = configs.load(path).parameters.problems
@@ -461,7 +582,7 @@ SMALL = {
 def test_end_to_end(name, tmp_path):
     settings = [part for s in SMALL[name] for part in ("--set", s)]
     assert main([name, "--quick", *settings, "--out", str(tmp_path), "--traceback"]) == 0
-    rows = read_rows(tmp_path / name / "results.jsonl")
+    rows = read_rows(tmp_path / name)
     scores = [r for r in rows if r["kind"] == "score"]
     assert {r["method"] for r in scores} >= set(configs.load(tmp_path / name / "config.toml").parameters.methods)
     rates = [r["accuracy"] for r in scores if "accuracy" in r]
@@ -522,7 +643,7 @@ def test_methods_without_labels_learn_once_and_points_name_views():
 def test_shared_methods():
     from sklearn.neighbors import KNeighborsClassifier
 
-    from benchmarks.methods.pipelines import METHODS, Setup, build, fit_all, method_rows, nearest_neighbour, score
+    from benchmarks.methods.pipelines import METHODS, Setup, build, cross_validated, fit_all, nearest_neighbour, score
 
     data = load("faces_16x16", None, 0)
     train = splits.share_per_class(data.y, 0.5, 0)
@@ -537,9 +658,9 @@ def test_shared_methods():
     for name in METHODS:
         model = fit_all([build(name, setup)], X, y)[0]
         assert score(model, setup, X, y, T, y_test) > 30, name
-    rows = list(method_rows("PCA", setup, [{"n_components": 2}, {"n_components": 20}], (X, y), (T, y_test)))
-    assert [r["point"]["n_components"] for r in rows] == [2, 20]
-    assert rows[1]["cv"] > rows[0]["cv"]
+    fit = lambda Z, z: [build("NMF", replace(setup, n_components=k)).fit(Z, z) for k in (2, 12)]
+    few, many = cross_validated(fit, setup, X, y, 3, 0)
+    assert many > few
     with pytest.raises(ConfigError, match="did you mean 'N2S2L'"):
         build("N2SL", setup)
 
@@ -572,7 +693,7 @@ def test_codes_of_a_split_are_computed_once(monkeypatch, tmp_path):
     faces = ["--set", 'parameters.problems=["faces_16x16"]', "--set", 'parameters.gap_problems=["faces_16x16"]']
     assert main(["srlsc_accuracy", "--quick", *faces, *two, "--out", str(tmp_path)]) == 0
     assert seen == [(120, 0.01), (120, 0.0001)]
-    values = {r["name"]: r["value"] for r in read_rows(tmp_path / "srlsc_accuracy" / "results.jsonl") if "name" in r}
+    values = {r["name"]: r["value"] for r in read_rows(tmp_path / "srlsc_accuracy") if "name" in r}
     assert 0 <= values["change-gap0.0001"] <= values["largest-gap0.0001"] < 5
 
 

@@ -15,11 +15,11 @@ pytest.importorskip("jinja2")
 
 from benchmarks.__main__ import main
 from benchmarks.experiments.peers import methods as peers_methods
-from benchmarks.experiments.peers.checks import checks
+from benchmarks.experiments.peers.checks import judge_bars
 from benchmarks.experiments.peers.costs import data_products
-from benchmarks.experiments.peers.experiment import LABELS, Parameters
 from benchmarks.experiments.peers.methods import Method, Timed, build, objective, why_not
 from benchmarks.experiments.peers.numbers import Outcome, Reached, Trail
+from benchmarks.experiments.peers.parameters import LABELS, Parameters
 from benchmarks.experiments.peers.problems import PROBLEMS, RESTARTS, SPARSE, starts
 from benchmarks.experiments.peers.race import Climb, Limits, climb, overhead
 from benchmarks.harness import config as configs
@@ -175,7 +175,7 @@ def test_bars_without_a_rival_are_not_run():
     o = outcome([Trail(((0, 0.0, 9.0), (9, 1.0, 1.0)), "")], [])
     alone = Outcome(**{**vars(o), "trails": {"ours": o.trails["ours"]}, "skipped": {"sklearn_cd": "absent"}})
     found = type("Found", (), {"outcomes": [alone], "sweeps": [], "restarts": [], "sparse": []})
-    bars = checks(found)
+    bars = judge_bars(found, configs.load(configs.find("peers")).header.bars)
     assert [b.verdict for b in bars] == ["not run", "not run"] and bars[1].note == "absent"
 
 
@@ -285,12 +285,12 @@ def test_the_quick_comparison_end_to_end(tmp_path):
         assert len({c[0]["error"] for c in methods.values()}) == 1  # the same start
         assert all(a["seconds"] <= b["seconds"] for c in methods.values() for a, b in pairwise(c))
     assert {(m, s) for (_, s), c in curves.items() for m in c if m == "ours"} == {("ours", 0), ("ours", 1)}
-    assert any(r["kind"] == "skipped" and "no data folder" in r["note"] for r in rows)
+    assert any(r["kind"] == "skipped" and "no data folder" in r["why"] for r in rows)
     assert {r["verdict"] for r in rows if r["kind"] == "check"} <= {"met", "not met"}
     assert [r["count"] for r in rows if r["kind"] == "restarts"] == [6]
     page = (folder / "report.html").read_text()
     assert page.count("data:image/svg+xml;base64,") == len(SMALL)
-    assert "what bounds it" in page and "Copy bandwidth" in page
+    assert "what bounds it" in page and "bandwidth" in page
     assert json.loads((folder / "machine.json").read_text())["rates"]["bandwidth"] > 0
 
 

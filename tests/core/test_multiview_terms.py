@@ -44,6 +44,20 @@ def rules(signed):
     return {name: unconstrained if signed and name[0] == "U" else rule for name, rule in RULES.items()}
 
 
+def test_writes_to_any_view_are_seen():
+    views = [torch.rand(6, m, dtype=torch.float64) for m in (4, 9)]
+    factors = {n: torch.rand(d, 2, dtype=torch.float64) for n, d in (("V", 6), ("U1", 4), ("U2", 9))}
+    factors["pi"] = torch.full((1, 2), 0.5, dtype=torch.float64)
+    make = lambda views: Views([Fit(as_data(X), ("V", f"U{p + 1}")) for p, X in enumerate(views)])
+    term = make(views)
+    answers = lambda term: [term.value(factors), *(term.block(factors, n).linear_minus for n in ("V", "U1", "U2"))]
+    for view in reversed(views):
+        answers(term), view.mul_(10)
+        for kept, fresh in zip(answers(term), answers(make([X.clone() for X in views])), strict=True):
+            torch.testing.assert_close(kept, fresh)
+        torch.testing.assert_close(term.distances(factors), make([X.clone() for X in views]).distances(factors))
+
+
 class TestLaws:
     @pytest.mark.parametrize("batch", [(), (3,), (2, 2)])
     @pytest.mark.parametrize("k", [1, 3])

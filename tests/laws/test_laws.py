@@ -158,7 +158,7 @@ def test_slabs_of_a_wide_factor_change_nothing():
 @pytest.mark.parametrize(
     "storage, order, betas",
     [
-        *((s, 2, (0.5, 1, 1.5, 3)) for s in STORAGES.values()),
+        *((s, 2, (0.5, 1, 1.5, 2, 3)) for s in STORAGES.values()),
         *((s, n, (1, 2)) for s in TENSORS.values() for n in (3, 4, 5)),
     ],
 )

@@ -338,7 +338,7 @@ def test_constrained_nmf_is_monotone(solver):
             lambda: ConstrainedNMF(2, init=(np.ones((15, 2)), np.ones((8, 2)))),
             r"Z has shape \(15, 2\), but must be \(7, 2\)",
         ),
-        (lambda: LNMF(2, init=(np.ones((15, 2)), -np.ones((8, 2)))), "init: W has 16 negative"),
+        (lambda: LNMF(2, init=(np.ones((15, 2)), -np.ones((8, 2)))), "init: U1 has 16 negative"),
     ],
 )
 def test_bad_settings_are_refused(make, message):

@@ -177,7 +177,7 @@ def test_bad_kernel_matrices_are_refused(key):
         ({"degree": 1.5}, "degree must be a whole number >= 1, got 1.5"),
         ({"features": "both"}, "features='both' is not known; use 'exact', 'paper'"),
         ({"solver": "cg"}, "solver='cg' is not known"),
-        ({"init": (np.ones((3, 2)), np.ones((14, 2)))}, r"init: V has shape \(3, 2\).*B \(14, 2\)"),
+        ({"init": (np.ones((3, 2)), np.ones((14, 2)))}, r"init: V has shape \(3, 2\).*U1 \(14, 2\)"),
     ],
 )
 def test_bad_settings_are_refused(settings, message):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.data.datasets import check_name
+from benchmarks.data.datasets import check_problems
 from benchmarks.data.pictures import row as picture
 from benchmarks.harness.study import Job, carry_out
 from benchmarks.report.study_report import finish
@@ -20,8 +20,7 @@ class Parameters:
     strength: float = 1.0
 
     def __post_init__(self):
-        for name in self.problems:
-            check_name(name)
+        check_problems(self.problems)
 
 
 def run(parameters, context):

@@ -1,82 +1,17 @@
-"""The solvers of nonnegative graph embedding on one objective: paper 002's comparison, and what came after it.
-
-The paper measured its multiplicative rule 47 to 393 times faster per iteration than M-matrix NGE (Yang et al. 2008),
-which formed k matrix inverses in every iteration. This runs that rule as printed and with the exact basis rule; the
-M-matrix step by inverses, by batched Cholesky, by CG and by Jacobi sweeps; and coordinate and gradient methods.
-"""
+"""The solvers of nonnegative graph embedding on one objective: those of Wang et al. 2009a, and later ones."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
-from typing import ClassVar
 
-from ...data.problems import Problem, check_name, load, needs_folder
+from ...data.datasets import load_available
+from ...data.problems import load
 from ...harness.errors import MissingData
 from ...harness.kinds import Context
 from ...harness.results import Report
-from ...harness.words import check_names
+from .parameters import BARS, Parameters
 
-LABELS = {
-    "printed": "multiplicative, as printed",
-    "multiplicative": "multiplicative, exact basis rule",
-    "inverses": "M-matrix, k inverses (2008)",
-    "cholesky": "M-matrix, batched Cholesky",
-    "tight": "M-matrix, CG to a tolerance",
-    "cg": "M-matrix, 4 CG steps (default)",
-    "sweeps5": "M-matrix, 5 Jacobi sweeps",
-    "sweeps20": "M-matrix, 20 Jacobi sweeps",
-    "hals": "HALS on all factors",
-    "projected": "projected gradient on all factors",
-    "auto": "auto: HALS bases, V by CG then HALS, momentum",
-}
-
-
-@dataclass(frozen=True)
-class Parameters:
-    """What `[parameters]` may say.
-
-    Attributes
-    ----------
-    problems : names in `problems.PROBLEMS`
-        Those read from a folder are skipped, with a reason, when none is given.
-    alphas : weights of the graphs
-    orders : 2 (images as vectors), 3 (as matrices)
-    iterations : int
-        Of every method but the dense M-matrix solvers.
-    solved_iterations : int
-        Of those: they are timed and checked on so few, and share the curve of tightly solved CG.
-    methods : names in `LABELS`
-    n_neighbors, n_pairs : the marginal Fisher graphs; no n_neighbors means min(n_c - 1, 3)
-    tight_tol : relative residual of "tight" in the run's precision
-    stretch : iterations timed at a time, after the first ten
-    memory : whether to measure peak memory
-    """
-
-    SOLVED: ClassVar[tuple[str, ...]] = ("inverses", "cholesky")
-
-    problems: tuple[str, ...]
-    alphas: tuple[float, ...] = (100.0,)
-    orders: tuple[int, ...] = (2,)
-    iterations: int = 100
-    solved_iterations: int = 3
-    methods: tuple[str, ...] = tuple(LABELS)
-    n_neighbors: int | None = None
-    n_pairs: int = 20
-    tight_tol: float = 1e-5
-    stretch: int = 5
-    memory: bool = True
-
-    def __post_init__(self) -> None:
-        for name in self.problems:
-            check_name(name)
-        check_names("method", self.methods, LABELS)
-        if set(self.orders) - {2, 3}:
-            raise ValueError(f"orders may be 2 (vectors) and 3 (images as matrices), got {list(self.orders)}")
-        if min(self.iterations, self.solved_iterations, self.stretch) < 1:
-            raise ValueError("iterations, solved_iterations and stretch must be at least 1")
-        if not (self.problems and self.alphas and self.orders and self.methods):
-            raise ValueError("problems, alphas, orders and methods must not be empty")
+__all__ = ["BARS", "Parameters", "run"]
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -84,24 +19,13 @@ def run(parameters: Parameters, context: Context) -> Report:
     from .race import run_setting, total_iterations
     from .report import report
 
-    problems, skipped = _problems(parameters, context)
-    settings = list(product(problems, parameters.orders, parameters.alphas))
+    found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
+    if skipped and context.data is not None:  # a folder that was not named skips, one without the file is an error
+        raise MissingData("; ".join(skipped.values()))
+    settings = list(product(found.values(), parameters.orders, parameters.alphas))
     tick = context.progress(len(settings) * total_iterations(parameters), "nge_speed")
     outcomes = []
     for problem, order, alpha in settings:
         context.say(f"{problem.title}, {order}-D, alpha = {alpha:g}")
         outcomes.append(run_setting(parameters, problem, order, alpha, context, tick))
     return report(parameters, outcomes, skipped, context)
-
-
-def _problems(parameters: Parameters, context: Context) -> tuple[list[Problem], dict[str, str]]:
-    """The problems that can be run, and why others cannot: a folder that was not named skips, a bad one is an error."""
-    problems, skipped = [], {}
-    for name in parameters.problems:
-        if needs_folder(name) and context.data is None:
-            skipped[name] = "no data folder: give --data DIR or NNFACTOR_DATA"
-        else:
-            problems.append(load(name, context.data, context.settings.seed))
-    if not problems:
-        raise MissingData("nothing to run: " + "; ".join(f"{name}: {why}" for name, why in skipped.items()))
-    return problems, skipped

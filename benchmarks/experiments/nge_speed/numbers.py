@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import ceil
 
 from ...data.problems import Paper
+from ...timing.arrival import arrive
 from ...timing.clock import Spread, Stretches, paired, per_iteration
 
 Curve = tuple[tuple[int, float], ...]
@@ -128,16 +128,10 @@ class Outcome:
 
 
 def first_below(curve: Sequence[tuple[int, float]], target: float) -> int | None:
-    """The first iteration at or below a target.
-
-    Between two looks a straight line: on a convex decreasing curve it lies above, so that no method gains by it.
+    """Find the first iteration at or below a target, rounded up between two looks.
 
     >>> first_below([(0, 10.0), (5, 5.0), (10, 4.0)], 7.1)
     3
     """
-    if curve and curve[0][1] <= target:
-        return curve[0][0]
-    for (a, before), (b, now) in pairwise(curve):
-        if now <= target:
-            return a + ceil((b - a) * (before - target) / (before - now) - 1e-9)
-    return None
+    at = arrive(curve, target)
+    return None if at is None else ceil(at - 1e-9)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -16,26 +15,13 @@ from ...data.problems import Problem
 from ...methods import exact_solves as rules
 from ...timing.clock import Clock, Lane, race, stops
 from ...timing.memory import peak_growth
-from .experiment import Parameters
 from .family import Instance, Method, family, instance
 from .numbers import Agreement, Measured, Outcome
+from .parameters import Parameters
 
 REFERENCE_TOL = 1e-10
 
 PRODUCTS = "products"
-
-
-@dataclass
-class Book:
-    """The objectives that were seen, per lane."""
-
-    at: Instance
-    curves: dict[str, list[tuple[int, float]]] = field(default_factory=dict)
-
-    def look(self, lane: Lane, iteration: int) -> None:
-        """Note where a lane is."""
-        if lane.name != PRODUCTS:
-            self.curves.setdefault(lane.name, []).append((iteration, self.at.objective(lane.state)))
 
 
 def run_setting(
@@ -45,10 +31,16 @@ def run_setting(
     graph = {"n_neighbors": parameters.n_neighbors, "n_pairs": parameters.n_pairs}
     at = instance(problem, order, alpha, run.settings.seed, run.device, run.dtype, **graph)
     methods = {name: family(parameters.tight_tol)[name] for name in parameters.methods}
-    lanes, book = _lanes(parameters, methods, at), Book(at)
+    lanes = _lanes(parameters, methods, at)
+    curves: dict[str, list[tuple[int, float]]] = {lane.name: [] for lane in lanes}
+
+    def look(lane: Lane, iteration: int) -> None:
+        if lane.name != PRODUCTS:
+            curves[lane.name].append((iteration, at.objective(lane.state)))
+
     points = stops(parameters.iterations, max(10, parameters.solved_iterations), parameters.stretch)
-    race(lanes, points, Clock.on(run.device), book.look, tick)
-    measured = {lane.name: Measured(tuple(lane.stretches), tuple(book.curves.get(lane.name, ()))) for lane in lanes}
+    race(lanes, points, Clock.on(run.device), look, tick)
+    measured = {lane.name: Measured(tuple(lane.stretches), tuple(curves[lane.name])) for lane in lanes}
     return Outcome(
         problem=problem.name,
         title=problem.title,

@@ -2,83 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from ...data.problems import Paper
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...report.bars import bar_rows, bar_section
+from ...report.study_report import skipped_section
 from ...timing.clock import Spread
 from ...timing.memory import how
-from .checks import Check, against_paper, checks, first_iterations, where
-from .experiment import LABELS, Parameters
+from .checks import describe_setting, judge_bars
 from .numbers import SHARED, Outcome
+from .parameters import LABELS, Parameters
 
 MEGABYTE = 2**20
+
+RATIOS = ("printed", "multiplicative", "products")  # what an iteration is compared with
 
 FIG1 = (1, 2, 3, 5, 10, 20, 50, 100, 200)
 
 
 def report(parameters: Parameters, outcomes: Sequence[Outcome], skipped: dict[str, str], context: Context) -> Report:
-    """Everything a person should see, and every number."""
-    bars = checks(outcomes, skipped)
-    measures = how(context.device) if parameters.memory else "not measured"
-    beside_paper = [_paper(outcomes), _fig1(outcomes)]
+    """Collect everything a person should see, and every number."""
+    bars = judge_bars(outcomes, skipped, context.bars)
+    paper = [_paper_row(o, o.paper) for o in outcomes if o.paper]
+    leads = [{"setting": describe_setting(o), "printed ahead up to iteration": o.lead()} for o in outcomes]
     sections = [
-        _checks(bars),
-        *beside_paper,
+        bar_section(bars),
+        Section("Time per iteration against the paper's Table 1", (), [Table.of("x: times the printed rule", paper)]),
+        Section("The first iterations", (), [_fig1(outcomes), Table.of("Printed rule against M-matrix NGE", leads)]),
         *(_setting(o) for o in outcomes),
-        _method(parameters, measures, skipped),
+        skipped_section(skipped),
     ]
-    rows = [row for o in outcomes for row in _rows(o)] + [{"kind": "check", **asdict(c)} for c in bars]
-    rows += [{"kind": "sentence", "text": text} for section in beside_paper for text in section.text]
-    rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in skipped.items()]
+    rows = [row for o in outcomes for row in _rows(o)] + bar_rows(bars)
+    rows += [{"kind": "paper", **row} for row in paper] + [{"kind": "first_iterations", **row} for row in leads]
+    rows += [{"kind": "skipped", "problem": name, "why": why} for name, why in skipped.items()]
+    measures = how(context.device) if parameters.memory else "not measured"
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures})
 
 
-def _checks(bars: Sequence[Check]) -> Section:
-    head = ("claim", "where", "at most", "measured", "verdict", "note")
-    rows = [(c.claim, c.where, c.bar, c.measured, c.verdict, c.note) for c in bars]
-    met = sum(c.verdict == "met" for c in bars)
-    text = (
-        f"{met} of {len(bars)} bars met, {sum(c.verdict == 'not met' for c in bars)} not met; ratios within this run."
-    )
-    return Section("Checks", [text] if bars else [], [Table("Bars and what was measured", head, rows)])
+def _paper_row(o: Outcome, paper: Paper) -> dict[str, Any]:
+    return {
+        "setting": describe_setting(o),
+        "paper NGE s": paper.nge,
+        "paper 2D-NDTF s": paper.ndtf,
+        "paper ratio": paper.ratio,
+        "printed ms": 1e3 * o.methods["printed"].time.median if "printed" in o.methods else None,
+        **{f"{name} x": _median(o.ratio(name, "printed")) for name in ("inverses", "cholesky", "cg")},
+    }
 
 
-def _paper(outcomes: Sequence[Outcome]) -> Section:
-    shapes = [(o, o.paper) for o in outcomes if o.paper]
-    head = (
-        "setting",
-        "paper NGE s",
-        "paper 2D-NDTF s",
-        "paper ratio",
-        "printed ms",
-        "inverses x",
-        "Cholesky x",
-        "CG x",
-    )
-    rows = []
-    for o, paper in shapes:
-        printed = 1e3 * o.methods["printed"].time.median if "printed" in o.methods else None
-        ratios = [_median(o.ratio(name, "printed")) for name in ("inverses", "cholesky", "cg")]
-        rows.append((where(o), paper.nge, paper.ndtf, paper.ratio, printed, *ratios))
-    text = [against_paper(o) for o, _ in shapes]
-    table = Table("x: times the printed rule", head, rows)
-    return Section("Time per iteration against the paper's Table 1", text, [table])
-
-
-def _fig1(outcomes: Sequence[Outcome]) -> Section:
-    text = ["Paper 002, Fig. 1: “2D-NDTF is a little better than NGE … when the iteration number is small”."]
-    text += [s for o in outcomes if (s := first_iterations(o))]
+def _fig1(outcomes: Sequence[Outcome]) -> Table:
     rows, marks = [], [i for i in FIG1 if any(i <= o.iterations for o in outcomes)]
     for o in outcomes:
         for name in ("printed", "multiplicative", "tight"):
             seen = dict(o.curve(name)) if name in o.methods else {}
             if seen:
-                rows.append((where(o), LABELS[name], *(seen.get(i) for i in marks)))
-    table = Table("Objective after so many iterations", ("setting", "method", *map(str, marks)), rows)
-    return Section("The first iterations", text, [table])
+                rows.append((describe_setting(o), LABELS[name], *(seen.get(i) for i in marks)))
+    return Table("Objective after so many iterations", ("setting", "method", *map(str, marks)), rows)
 
 
 def _setting(o: Outcome) -> Section:
@@ -88,35 +71,17 @@ def _setting(o: Outcome) -> Section:
         f"{o.resident / MEGABYTE:.1f} MB; the dense products of one iteration alone take "
         f"{1e3 * o.products.time.median:.3g} ms ({1e3 * o.products.time.min:.3g} to {1e3 * o.products.time.max:.3g})."
     )
-    return Section(where(o), [text], [_methods(o), _targets(o), _curves(o), _agreement(o)])
-
-
-def _methods(o: Outcome) -> Table:
-    head = (
-        "method",
-        "ms per iteration",
-        "min to max",
-        "x printed",
-        "x exact multiplicative",
-        "x dense products",
-        "last objective",
-        "memory on top, MB",
-    )
-    rows = []
-    for name, m in o.methods.items():
-        t, memory = m.time, o.memory.get(name)
-        last = o.curve(name)[-1][1] if o.curve(name) else None
-        rows.append(
-            (
-                LABELS[name],
-                1e3 * t.median,
-                f"{1e3 * t.min:.3g} to {1e3 * t.max:.3g}",
-                *(_median(o.ratio(name, to)) for to in ("printed", "multiplicative", "products")),
-                last,
-                None if memory is None else memory / MEGABYTE,
-            )
-        )
-    return Table(f"One iteration, and the objective after {o.iterations}", head, rows)
+    methods = [{"method": LABELS[name]} | _method_row(o, name) for name in o.methods]
+    parts = [
+        Table.of(f"One iteration, and the objective after {o.iterations}", methods),
+        _targets(o),
+        _curves(o),
+        Table.of(
+            "Dense solvers against CG to 1e-10, float64, same start: relative differences",
+            list(map(asdict, o.agreement)),
+        ),
+    ]
+    return Section(describe_setting(o), [text], parts)
 
 
 def _targets(o: Outcome) -> Table:
@@ -148,36 +113,10 @@ def _curves(o: Outcome) -> Figure:
     return Figure("Objective against iteration and against time", panels)
 
 
-def _agreement(o: Outcome) -> Table:
-    rows = [(LABELS[a.method], a.iteration, f"{a.V:.1e}", f"{a.objective:.1e}") for a in o.agreement]
-    head = ("solver", "iteration", "relative difference of V", "of the objective")
-    return Table("Dense solvers against CG to 1e-10, float64, same start", head, rows)
-
-
-def _method(parameters: Parameters, memory: str, skipped: Mapping[str, str]) -> Section:
-    few, tol, every = parameters.solved_iterations, parameters.tight_tol, parameters.stretch
-    text = [
-        "All methods start from the same random factors and take turns, a few iterations at a time "
-        f"({every} after the first ten), so that drift of the machine hits all alike. The first call of each is "
-        "discarded. Times are medians over stretches of full length; curves against time use the median. Ratios are "
-        "medians of the ratios within a turn, so that what slows a whole turn down cancels.",
-        "Objectives are summed in float64 from the residual itself, outside the clock, at iterations 0 to 10 and then "
-        f"at every {every}th; between two of them a straight line, rounded up to a whole iteration.",
-        f"The two dense M-matrix solvers are timed on {few} iterations and share the curve of CG to a relative "
-        f"residual of {tol:g} in the run's precision; the tables of differences show that they compute the same step.",
-        "The dense products are timed in the same turns and in the memory order in which they are fastest.",
-        f"Memory on top: two iterations from the start, beyond data and factors; {memory}.",
-    ]
-    text += [f"Skipped: {name}: {why}." for name, why in skipped.items()]
-    return Section("How this was measured", text)
-
-
 def _rows(o: Outcome) -> Iterator[Row]:
     at = {"problem": o.problem, "order": o.order, "alpha": o.alpha}
     yield {"kind": "setting", **at, "shape": list(o.shape), "k": o.k, "q": o.q, "resident_bytes": o.resident}
     yield {"kind": "products", **at, **_milliseconds(o.products.time)}
-    if o.paper:
-        yield {"kind": "paper", **at, **asdict(o.paper)}
     for name in o.methods:
         yield {"kind": "method", **at, "method": name, **_method_row(o, name)}
     for label, value in o.targets().items():
@@ -185,7 +124,6 @@ def _rows(o: Outcome) -> Iterator[Row]:
             yield {"kind": "target", **at, "method": name, "target": label, "objective": value} | asdict(
                 o.reach(name, value)
             )
-    yield {"kind": "first_iterations", **at, "printed_ahead_up_to": o.lead()}
     for a in o.agreement:
         yield {"kind": "agreement", **at, **asdict(a)}
     for name, m in o.methods.items():
@@ -196,7 +134,6 @@ def _rows(o: Outcome) -> Iterator[Row]:
 def _method_row(o: Outcome, name: str) -> dict[str, Any]:
     m, curve = o.methods[name], o.curve(name)
     return _milliseconds(m.time) | {
-        "label": LABELS[name],
         "measured_seconds": m.seconds,
         **_ratios(o, name),
         "fraction_of_printed_time": o.fraction(name),
@@ -208,7 +145,7 @@ def _method_row(o: Outcome, name: str) -> dict[str, Any]:
 
 def _ratios(o: Outcome, name: str) -> dict[str, Any]:
     row: dict[str, Any] = {}
-    for to in ("printed", "multiplicative", "products"):
+    for to in RATIOS:
         ratio = o.ratio(name, to)
         row |= {f"ratio_to_{to}_{key}": getattr(ratio, key, None) for key in ("median", "min", "max")}
     return row

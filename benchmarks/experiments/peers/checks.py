@@ -2,119 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from .numbers import Outcome
+from ...harness.results import Bar
+from .numbers import Everything, Outcome
 from .problems import FROBENIUS, KL, NTF
-
-MATRIX_ALL, MATRIX_EACH = 4.0, 1.5
-
-TENSOR = {"ntf_faces": 5.0, "ntf_cube": 5.0, "il2": 2.0, "indian_pines": 2.0}
-
-DIVERGENCE = {"digits_kl": 4.0, "poisson": 2.0, "counts": 1.0}
-
-RESTART_LOOP, RESTART_OWN = 2.5, 3.0
-
-SWEEP, SPARSE_MU, SPARSE_DEFAULT, SPARSE_MEMORY = 1.7, 1.3, 3.0, 3.0
 
 MEMORY_NOTE = (
     "beside data and factors: the transpose, the products with the data, every factor three times for momentum "
     "(compared, before, ahead) and once more while it is made, in float64 for the final objective"
 )
 
-
-@dataclass(frozen=True)
-class Bar:
-    """One bar.
-
-    Attributes
-    ----------
-    claim, where : str
-    bar : str
-        With its direction: "at least 4".
-    measured : float or None
-    verdict : str
-        "met", "not met" or "not run".
-    note : str
-        The spread, and what bounds it.
-    """
-
-    claim: str
-    where: str
-    bar: str
-    measured: float | None
-    verdict: str
-    note: str = ""
+SPEEDUPS = {  # group -> what is compared, and the factors of the targets
+    FROBENIUS: ("NMF against scikit-learn cd", (1.005,)),
+    KL: ("KL-NMF against scikit-learn mu", (1.02, 1.005)),
+    NTF: ("NTF against TensorLy HALS", (1.005,)),
+}
 
 
-def checks(found: Any) -> list[Bar]:
-    """All bars that concern what was run."""
-    outcomes: Sequence[Outcome] = found.outcomes
-    return [*_matrices(outcomes), *_divergences(outcomes), *_tensors(outcomes, found.sweeps), *_rest(found)]
+def judge_bars(found: Everything, bars: Mapping[str, float]) -> list[Bar]:
+    """Judge all bars that concern what was run."""
+    return [*_speedups(found.outcomes, bars), *_restarts(found, bars), *_costs(found, bars)]
 
 
-def _matrices(outcomes: Sequence[Outcome]) -> Iterator[Bar]:
+def _speedups(outcomes: Sequence[Outcome], bars: Mapping[str, float]) -> Iterator[Bar]:
+    """Time to common errors, problem by problem, and over all problems of NMF."""
     of_bars = [o for o in outcomes if o.group == FROBENIUS]
-    claim = "NMF against scikit-learn cd, time to 1.005"
     pooled = [s for o in of_bars for s in o.speedups(1.005)]
-    if of_bars:
-        yield _at_least(claim, "median over all", MATRIX_ALL, pooled, _medians(of_bars))
-    for o in of_bars:
-        yield _at_least(claim, o.title, MATRIX_EACH, o.speedups(1.005), _why(o, 1.005))
+    if of_bars and "nmf_all" in bars:
+        claim = f"{SPEEDUPS[FROBENIUS][0]}, time to 1.005"
+        yield _median_at_least(claim, "median over all", bars["nmf_all"], pooled, _medians(of_bars))
+    for o in outcomes:
+        bar = bars.get("nmf_each" if o.group == FROBENIUS else o.problem)
+        claim, factors = SPEEDUPS[o.group]
+        for factor in factors if bar is not None else ():
+            what = f"{claim}, time to {factor}"
+            yield _median_at_least(what, o.title, bar, o.speedups(factor), _why(o, factor))
 
 
-def _divergences(outcomes: Sequence[Outcome]) -> Iterator[Bar]:
-    for o in (o for o in outcomes if o.problem in DIVERGENCE):
-        for factor in (1.02, 1.005):
-            claim = f"KL-NMF against scikit-learn mu, time to {factor}"
-            yield _at_least(claim, o.title, DIVERGENCE[o.problem], o.speedups(factor), _why(o, factor))
-
-
-def _tensors(outcomes: Sequence[Outcome], sweeps: Sequence[Any]) -> Iterator[Bar]:
-    for o in (o for o in outcomes if o.problem in TENSOR):
-        claim = "NTF against TensorLy HALS, time to 1.005"
-        yield _at_least(claim, o.title, TENSOR[o.problem], o.speedups(1.005), _why(o, 1.005))
-    titles = {o.title for o in outcomes if o.problem == "ntf_faces"}
-    for c in (c for c in sweeps if c.title in titles):
-        claim = "multiplicative sweep over its two products"
-        yield _at_most(claim, c.title, SWEEP, c.ratios["multiplicative"], c.seconds)
-
-
-def _rest(found: Any) -> Iterator[Bar]:
+def _restarts(found: Everything, bars: Mapping[str, float]) -> Iterator[Bar]:
     for r in found.restarts:
-        for target in ("median", "best"):
+        for target in ("median", "best") if "restarts_loop" in bars else ():
             claim = f"{r.count} restarts against a scikit-learn cd loop, time to its {target} objective"
-            yield _single(claim, r.title, RESTART_LOOP, r.speedup(target), _restart_note(r, target))
-        claim = f"{r.count} restarts as a batch against a loop of our own"
-        note = f"{r.own_seconds:.3g} s against {r.batch_seconds:.3g} s, the same iterations"
-        yield _single(claim, r.title, RESTART_OWN, r.own_speedup, note)
+            yield Bar.at_least(claim, r.title, bars["restarts_loop"], r.speedup(target), _restart_note(r, target))
+        if "restarts_own" in bars:
+            claim = f"{r.count} restarts as a batch against a loop of our own"
+            note = f"{r.own_seconds:.3g} s against {r.batch_seconds:.3g} s, the same iterations"
+            yield Bar.at_least(claim, r.title, bars["restarts_own"], r.own_speedup, note)
+
+
+def _costs(found: Everything, bars: Mapping[str, float]) -> Iterator[Bar]:
+    """One iteration over the products that it cannot do without, and the memory of a run."""
+    faces = {o.title for o in found.outcomes if o.problem == "ntf_faces"}
+    for c in (c for c in found.sweeps if c.title in faces and "sweep" in bars):
+        yield _ratio_at_most("multiplicative sweep over its two products", c, bars["sweep"], "multiplicative")
     for c in found.sparse:
-        for name, label, bar in (("ours_mu", "multiplicative", SPARSE_MU), ("ours", "default", SPARSE_DEFAULT)):
-            claim = f"{label} iteration over its sparse products and Grams"
-            yield _at_most(claim, c.title, bar, c.ratios[name], c.seconds)
-        claim = "peak memory over data and factors"
-        verdict = "not run" if c.memory is None else "met" if c.memory < SPARSE_MEMORY else "not met"
-        yield Bar(claim, c.title, f"under {SPARSE_MEMORY:g}", c.memory, verdict, MEMORY_NOTE)
+        for name, label, bar in (("ours_mu", "multiplicative", "sparse_mu"), ("ours", "default", "sparse_default")):
+            if bar in bars:
+                yield _ratio_at_most(f"{label} iteration over its sparse products and Grams", c, bars[bar], name)
+        if "sparse_memory" in bars:
+            claim = "peak memory over data and factors"
+            yield Bar.at_most(claim, c.title, bars["sparse_memory"], c.memory, MEMORY_NOTE)
 
 
-def _at_least(claim: str, where: str, bar: float, ratios: Sequence[float], note: str) -> Bar:
+def _median_at_least(claim: str, where: str, bar: float, ratios: Sequence[float], note: str) -> Bar:
     if not ratios:
-        return Bar(claim, where, f"at least {bar:g}", None, "not run", note)
+        return Bar.at_least(claim, where, bar, None, note)
     seen = f"{min(ratios):.3g} to {max(ratios):.3g} over {len(ratios)} starts. "
-    return _single(claim, where, bar, median(ratios), seen + note)
+    return Bar.at_least(claim, where, bar, median(ratios), seen + note)
 
 
-def _single(claim: str, where: str, bar: float, measured: float | None, note: str) -> Bar:
-    verdict = "not run" if measured is None else "met" if measured >= bar else "not met"
-    return Bar(claim, where, f"at least {bar:g}", measured, verdict, note)
-
-
-def _at_most(claim: str, where: str, bar: float, ratio: Any, seconds: float) -> Bar:
-    note = f"{ratio.min:.3g} to {ratio.max:.3g} in {ratio.count} turns; the products take {1e3 * seconds:.3g} ms"
-    return Bar(claim, where, f"at most {bar:g}", ratio.median, "met" if ratio.median <= bar else "not met", note)
+def _ratio_at_most(claim: str, cost: Any, bar: float, name: str) -> Bar:
+    ratio = cost.ratios[name]
+    turns = f"{ratio.min:.3g} to {ratio.max:.3g} in {ratio.count} turns"
+    return Bar.at_most(claim, cost.title, bar, ratio.median, f"{turns}; the products take {1e3 * cost.seconds:.3g} ms")
 
 
 def _why(o: Outcome, factor: float) -> str:
@@ -140,6 +103,3 @@ def _restart_note(r: Any, target: str) -> str:
         f"the loop takes {r.loop_seconds:.3g} s at {r.loop_iterations:.0f} iterations each, the batch "
         f"{there.seconds:.3g} s at {there.iterations:.0f}"
     )
-
-
-GROUPS = {FROBENIUS: "NMF, Frobenius", KL: "NMF, Kullback-Leibler", NTF: "Nonnegative CP"}

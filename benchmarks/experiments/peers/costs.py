@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from nnfactor.core import Fit, as_data, multiplicative, step
-from nnfactor.core.data.dense import Dense
 from nnfactor.core.factors import as_factor, khatri_rao
 
 from ...timing.clock import Clock, Lane, Spread, paired, per_iteration, race
@@ -36,8 +35,7 @@ def data_products(X: Any, start: Factors, device: Any) -> Callable[[], Any]:
     """The two products of an iteration with the data (array or CSR), at the start, nothing else."""
     data = as_data(on_device(X, device))
     Fs = [as_factor(torch.as_tensor(F).to(device)) for F in start]
-    cut = data.cut if isinstance(data, Dense) else 1
-    left, right = (as_factor(khatri_rao(group)) for group in (Fs[:cut], Fs[cut:]))
+    left, right = (as_factor(khatri_rao(group)) for group in (Fs[: data.cut], Fs[data.cut :]))
 
     def work() -> None:
         data.times(right)

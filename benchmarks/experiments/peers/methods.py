@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -213,19 +213,6 @@ def objective(X: Any, loss: str) -> Callable[[Sequence[Any]], float]:
         return float(measure(dict(zip(modes, Fs, strict=True))))
 
     return value
-
-
-@contextmanager
-def one_thread_each(threads: int) -> Iterator[None]:
-    """The same number of threads for every BLAS that NumPy, SciPy and scikit-learn bring along."""
-    try:
-        from threadpoolctl import threadpool_limits
-    except ImportError:
-        limits: Any = nullcontext()
-    else:
-        limits = threadpool_limits(threads)
-    with limits:
-        yield
 
 
 @contextmanager

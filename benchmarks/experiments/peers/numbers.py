@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import median
+from typing import Any
 
+from ...timing.arrival import arrive
 from ...timing.clock import Spread
 from .problems import KL, NTF
 
@@ -48,20 +49,13 @@ class Trail:
         return (t - s) / max(1, b - a)
 
     def reach(self, target: float) -> Reached | None:
-        """The first arrival at or below a target, None if there was none.
-
-        A straight line between two rungs lies above a convex curve, so that no method gains by it.
+        """Find the first arrival at or below a target, None if there was none.
 
         >>> Trail(((0, 0.0, 9.0), (1, 0.1, 5.0), (3, 0.3, 3.0)), "time").reach(4.0)
         Reached(iterations=2.0, seconds=0.2)
         """
-        if self.points[0][2] <= target:
-            return Reached(0.0, 0.0)
-        for (a, s, before), (b, t, now) in pairwise(self.points):
-            if now <= target:
-                share = (before - target) / (before - now)
-                return Reached(a + share * (b - a), s + share * (t - s))
-        return None
+        iterations, seconds = (arrive([(p[at], p[2]) for p in self.points], target) for at in (0, 1))
+        return None if iterations is None or seconds is None else Reached(float(iterations), seconds)
 
 
 @dataclass(frozen=True)
@@ -134,6 +128,18 @@ class Outcome:
             if counts and pace:
                 parts.append(f"{who} {median(counts):.3g} iterations of {1e3 * pace:.3g} ms")
         return f"{', '.join(parts)}; the data products of one take {1e3 * self.products.median:.3g} ms"
+
+
+@dataclass(frozen=True)
+class Everything:
+    """All that was measured."""
+
+    outcomes: list[Any]
+    sweeps: list[Any]
+    restarts: list[Any]
+    sparse: list[Any]
+    rates: Any
+    skipped: dict[str, str]
 
 
 def spread(values: Sequence[float]) -> str:

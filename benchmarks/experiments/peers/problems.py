@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...data.problems import faces, read_npz
-from ...harness.errors import ConfigError, MissingData
-from ...harness.words import unknown
+from ...data import datasets
+from ...data.generated import faces
 
 FROBENIUS, KL, NTF = "frobenius", "kullback-leibler", "ntf"
 
@@ -45,13 +44,6 @@ class Spec:
     def loss(self) -> str:
         """As the estimators call it."""
         return KL if self.group == KL else FROBENIUS
-
-
-def check_name(name: str, known: dict[str, Spec] | None = None, where: str = "problems") -> None:
-    """A ConfigError unless there is such a problem."""
-    known = PROBLEMS if known is None else known
-    if name not in known:
-        raise ConfigError(unknown(f"parameters.{where}", name, known, what="problem"))
 
 
 def starts(shape: tuple[int, ...], n_components: int, mean: float, count: int, seed: int) -> list[list[np.ndarray]]:
@@ -111,16 +103,11 @@ def text_like(shape: tuple[int, int], density: float, seed: int) -> Any:
 
 
 def _digits(data: Path | None, seed: int) -> np.ndarray:
-    from sklearn.datasets import load_digits
-
-    return load_digits().data / 16
+    return datasets.load("digits", None).flat
 
 
-def _images(file: str, shape: tuple[int, ...], data: Path | None, seed: int) -> np.ndarray:
-    if data is None:
-        raise MissingData("no data folder: give --data DIR or NNFACTOR_DATA")
-    X = read_npz(data, file, {"X": shape}, f"X {shape} uint8, images")["X"]
-    return X.reshape(len(X), -1) / 255
+def _images(name: str, data: Path | None, seed: int) -> np.ndarray:
+    return datasets.load(name, data).flat
 
 
 def _faces(
@@ -149,17 +136,13 @@ def _made(make: Callable[..., Any], *arguments: Any) -> Callable[[Path | None, i
     return lambda data, seed: make(*arguments, seed)
 
 
-_ORL, _YALE = (400, 64, 64), (2414, 32, 32)
-
 _like = lambda shape, people, each, count, flat=True: partial(_faces, shape, people, each, count, flat)
 
 PROBLEMS = {
     "digits": Spec("digits 1797 x 64", FROBENIUS, 20, _digits),
-    "orl": Spec("ORL 400 x 4096", FROBENIUS, 40, partial(_images, "orl_64x64.npz", _ORL), folder=True),
+    "orl": Spec("ORL 400 x 4096", FROBENIUS, 40, partial(_images, "orl_64x64"), folder=True),
     "orl_like": Spec("generated faces 400 x 4096", FROBENIUS, 40, _like((64, 64), 40, 10, 400), instead_of="orl"),
-    "yaleb": Spec(
-        "Extended Yale B 2414 x 1024", FROBENIUS, 50, partial(_images, "yaleb_ext_32x32.npz", _YALE), folder=True
-    ),
+    "yaleb": Spec("Extended Yale B 2414 x 1024", FROBENIUS, 50, partial(_images, "yaleb_ext_32x32"), folder=True),
     "yaleb_like": Spec("generated faces 2414 x 1024", FROBENIUS, 50, _like((32, 32), 38, 64, 2414), instead_of="yaleb"),
     "planted": Spec("planted 3000 x 2000, noise 0.5", FROBENIUS, 50, _made(planted, (3000, 2000), 50, 0.5)),
     "digits_kl": Spec("digits 1797 x 64, KL", KL, 20, _digits),

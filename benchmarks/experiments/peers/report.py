@@ -2,44 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict
 from statistics import median
 from typing import Any
 
 from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...report.bars import bar_rows, bar_section
+from ...report.study_report import skipped_section
 from ...timing.memory import how
-from .checks import Bar, checks
-from .experiment import LABELS, Everything, Parameters
-from .numbers import Outcome, Trail, spread
+from .checks import judge_bars
+from .numbers import Everything, Outcome, Trail, spread
+from .parameters import LABELS, Parameters
 
 MEGABYTE = 2**20
 
 
 def report(p: Parameters, found: Everything, context: Context) -> Report:
     """Everything a person should see, and every number."""
-    bars = checks(found)
+    bars = judge_bars(found, context.bars)
     measures = how(context.device) if p.memory else "not measured"
     sections = [
-        _bars(bars),
+        bar_section(bars),
         _others(p, found),
         *(_problem(p, o) for o in found.outcomes),
-        *([_restarts(found)] if found.restarts else []),
-        _method(p, found, measures, context),
+        Section(
+            "Restarts", (), [Table.of("Seconds of a loop and of the batch", [_restart_row(r) for r in found.restarts])]
+        ),
+        skipped_section(_skipped(found)),
     ]
     rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
-    rows += [{"kind": "check", **asdict(b)} for b in bars]
-    rows += [{"kind": "skipped", "problem": name, "note": why} for name, why in _skipped(found).items()]
+    rows += bar_rows(bars)
+    rows += [{"kind": "skipped", "problem": name, "why": why} for name, why in _skipped(found).items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures, "rates": asdict(found.rates)})
-
-
-def _bars(bars: Sequence[Bar]) -> Section:
-    head = ("claim", "where", "bar", "measured", "verdict", "spread, and what bounds it")
-    rows = [(b.claim, b.where, b.bar, b.measured, b.verdict, b.note) for b in bars]
-    count = {v: sum(b.verdict == v for b in bars) for v in ("met", "not met", "not run")}
-    text = f"{count['met']} of {len(bars)} bars met, {count['not met']} not met, {count['not run']} not run."
-    return Section("Bars", [text], [Table("Ratios within this run", head, rows)])
 
 
 def _others(p: Parameters, found: Everything) -> Section:
@@ -111,44 +107,6 @@ def _line(trail: Trail, at: int, lowest: float) -> tuple[list[float], list[float
     return [p[at] for p in points], [p[2] / lowest - 1 for p in points]
 
 
-def _restarts(found: Everything) -> Section:
-    head = ("problem", "restarts", "cd loop s", "iterations each", "batch s to median", "batch s to best", "own loop s")
-    rows = []
-    for r in found.restarts:
-        there = [x.seconds if (x := r.batch[t]) else None for t in ("median", "best")]
-        rows.append((r.title, r.count, r.loop_seconds, r.loop_iterations, *there, r.own_seconds))
-    text = (
-        "The loop runs scikit-learn's cd from every start at its default tolerance; the batch is run from scratch to a "
-        "ladder of iteration counts. Starts are the ones that the batch draws."
-    )
-    return Section("Restarts", [text], [Table("Seconds", head, rows)])
-
-
-def _method(p: Parameters, found: Everything, memory: str, context: Context) -> Section:
-    device, threads = context.device, context.settings.threads
-    clock = "processor time" if device.type == "cpu" and threads == 1 else "wall-clock time, the queue emptied"
-    rates = found.rates
-    text = [
-        f"Times are {clock}; {threads} thread(s) for torch and for every BLAS. First calls are discarded; calls under "
-        "0.05 s are repeated three times and the median counts; methods take turns rung by rung. A call of ours is "
-        "timed up to its last reading of the objective, so that the final residual in float64 is no iteration time; "
-        "scikit-learn's and TensorLy's functions compute none.",
-        "scikit-learn, TensorLy, torchnmf and our plain solvers go on from their factors, the overhead of a call (from "
-        "calls of one and of three iterations) being subtracted for every call but the first; our default is run from "
-        "scratch to every rung, since it may remember more than its factors. TensorLy runs with the faster of its "
-        "NumPy and PyTorch backends. No method computes its stopping criterion, but ours reads its objective every "
-        "ten iterations.",
-        f"A climb ends when the error fell by no more than {p.settle:g} of itself over the last half of its "
-        f"iterations, after {p.seconds:g} s of measured time or {p.max_iter} iterations; why is in the tables. "
-        "An arrival lies between two rungs on a straight line.",
-        f"Copy bandwidth {rates.bandwidth / 1e9:.3g} GB/s, matrix products {rates.operations / 1e9:.4g} Gflop/s"
-        f"{', both by device events' if device.type == 'cuda' else ''}; the roofline share of an iteration is the "
-        "least time of its two products with the data over its own time.",
-        f"Memory on top: three iterations, beyond data and factors; {memory}.",
-    ]
-    return Section("How this was measured", text + [f"Skipped: {n}: {why}." for n, why in _skipped(found).items()])
-
-
 def _skipped(found: Everything) -> dict[str, str]:
     return found.skipped | {f"{LABELS[n]} on {o.title}": w for o in found.outcomes for n, w in o.skipped.items()}
 
@@ -180,4 +138,9 @@ def _other_rows(found: Everything) -> Iterator[Row]:
             f"{n}_{k}": v for n, s in c.ratios.items() for k, v in asdict(s).items()
         }
     for r in found.restarts:
-        yield {"kind": "restarts", **asdict(r), "own_speedup": r.own_speedup}
+        yield {"kind": "restarts", **_restart_row(r)}
+
+
+def _restart_row(r: Any) -> Row:
+    there = {f"batch_seconds_to_{t}": x and x.seconds for t, x in r.batch.items()}
+    return {**asdict(r), "own_speedup": r.own_speedup, **there}

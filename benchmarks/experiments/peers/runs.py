@@ -6,27 +6,28 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from ...harness.errors import MissingData
 from ...harness.kinds import Context
 from ...timing import roofline
 from ...timing.clock import Clock
 from .costs import memory, multiplicative_sweep, sparse_iterations, time_products
-from .experiment import Everything, Parameters
-from .methods import Method, build, objective, one_thread_each, why_not
-from .numbers import RIVALS, Outcome, Trail
+from .methods import Method, build, objective, why_not
+from .numbers import RIVALS, Everything, Outcome, Trail
+from .parameters import Parameters
 from .problems import KL, NTF, PROBLEMS, Spec, starts
 from .race import Limits, climb
 from .restarts import run_restarts
 
 
-def everything(parameters: Parameters, context: Context) -> Everything:
+def measure_all(parameters: Parameters, context: Context) -> Everything:
     """All parts; one number of threads for every library."""
-    with one_thread_each(context.settings.threads):
-        return _everything(parameters, context)
+    with threadpool_limits(context.settings.threads):
+        return _measure_all(parameters, context)
 
 
-def _everything(p: Parameters, context: Context) -> Everything:
+def _measure_all(p: Parameters, context: Context) -> Everything:
     device, seed = context.device, context.settings.seed
     clock = Clock.on(device, context.settings.threads)
     rates = roofline.measure(device, context.dtype)

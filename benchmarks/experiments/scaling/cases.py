@@ -10,14 +10,15 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from threadpoolctl import threadpool_limits
 
 from nnfactor import NGE, NMF, NTF
 
 from ...harness.kinds import Context
 from ...timing import roofline
 from ...timing.clock import Clock, Spread
-from ..peers.methods import TINY, on_device, one_thread_each
-from .experiment import Parameters
+from ..peers.methods import TINY, on_device
+from .parameters import Parameters
 
 Fit = Callable[[int], float]
 
@@ -50,6 +51,11 @@ class Curve:
         return float(np.polyfit(x, y, 1)[0])
 
     @property
+    def roofline_share(self) -> float:
+        """The median over the sizes of the roofline's least time over the measured one."""
+        return median(p.least / p.time.median for p in self.points)
+
+    @property
     def last_slope(self) -> float:
         """Between the two largest sizes, where constant costs weigh least."""
         a, b = self.points[-2:]
@@ -73,7 +79,7 @@ def measure(p: Parameters, context: Context) -> list[Curve]:
     device = context.device
     clock = Clock.on(device, context.settings.threads)
     curves = []
-    with one_thread_each(context.settings.threads):
+    with threadpool_limits(context.settings.threads):
         rates = roofline.measure(device, context.dtype)
         for vary in p.vary:
             context.say(f"varying {vary}")
@@ -177,13 +183,3 @@ def _ring(n: int, reach: int, rng: np.random.Generator) -> sp.csr_array:
     j = (i + np.tile(np.arange(1, reach + 1), n)) % n
     A = sp.csr_array((np.ones(n * reach), (at[i], at[j])), shape=(n, n))
     return sp.csr_array(A.maximum(A.T))
-
-
-def medians(curve: Curve) -> list[float]:
-    """Seconds per iteration, size by size."""
-    return [p.time.median for p in curve.points]
-
-
-def typical_share(curve: Curve) -> float:
-    """Median over the sizes of the roofline's least time over the measured one."""
-    return median(p.least / p.time.median for p in curve.points)

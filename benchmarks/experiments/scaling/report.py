@@ -6,74 +6,41 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from ...harness.kinds import Context
-from ...harness.results import Figure, Line, Panel, Report, Section, Table
-from .cases import medians, typical_share
-from .experiment import LABELS, Parameters
+from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from .parameters import LABELS, Parameters
 
 
-def report(p: Parameters, curves: Sequence[Any], context: Context) -> Report:
-    """Everything a person should see, and every number."""
-    sections = [
-        _slopes(curves),
-        *(_section(v, [c for c in curves if c.vary == v]) for v in p.vary),
-        _method(p, context),
-    ]
-    rows = [
-        {
-            "kind": "point",
-            "vary": c.vary,
-            "solver": c.solver,
-            "size": x.size,
-            **asdict(x.time),
-            "least_seconds": x.least,
-        }
-        for c in curves
-        for x in c.points
-    ]
-    rows += [
-        {"kind": "slope", "vary": c.vary, "solver": c.solver, "slope": c.slope, "last_slope": c.last_slope}
-        for c in curves
-    ]
-    return Report(sections, rows)
-
-
-def _slopes(curves: Sequence[Any]) -> Section:
-    head = ("varied", "solver", "from", "to", "slope", "slope of the last doubling", "roofline share, median")
-    rows = [
-        (LABELS[c.vary], c.solver, c.points[0].size, c.points[-1].size, c.slope, c.last_slope, typical_share(c))
-        for c in curves
-    ]
+def report(p: Parameters, curves: Sequence[Any]) -> Report:
+    """Collect everything a person should see, and every number."""
+    slopes = [_slope_row(c) for c in curves]
     text = (
         "Slope 1: twice the size, twice the time. Small problems are bound by the number of operations that are "
-        "launched and not by their size, which flattens a slope; the last doubling feels that least."
+        "launched and not by their size, which flattens a slope; the last doubling least."
     )
-    return Section("Slopes", [text], [Table("Time per iteration against size, on doubly logarithmic axes", head, rows)])
+    table = Table.of("Time per iteration against size, on doubly logarithmic axes", slopes)
+    groups = [[c for c in curves if c.vary == v] for v in p.vary]
+    rows = [{"kind": "point", **row} for c in curves for row in _point_rows(c)]
+    rows += [{"kind": "slope", **row} for row in slopes]
+    return Report([Section("Slopes", [text], [table]), *map(_section, groups)], rows)
 
 
-def _section(vary: str, curves: Sequence[Any]) -> Section:
-    sizes = [x.size for x in curves[0].points]
-    lines = [Line(c.solver, sizes, [1e3 * t for t in medians(c)]) for c in curves]
-    least = Line("roofline of the data products", sizes, [1e3 * x.least for x in curves[0].points])
-    panel = Panel(LABELS[vary], "ms per iteration", [*lines, least])
-    rows = [
-        (c.solver, x.size, 1e3 * x.time.median, f"{1e3 * x.time.min:.3g} to {1e3 * x.time.max:.3g}")
-        for c in curves
-        for x in c.points
-    ]
-    table = Table("Milliseconds per iteration", ("solver", "size", "median", "min to max"), rows)
-    return Section(LABELS[vary], (), [Figure("Time per iteration", [panel]), table])
+def _slope_row(c: Any) -> Row:
+    sizes = {"from": c.points[0].size, "to": c.points[-1].size}
+    slopes = {"slope": c.slope, "last_slope": c.last_slope, "roofline_share": c.roofline_share}
+    return {"vary": c.vary, "solver": c.solver, **sizes, **slopes}
 
 
-def _method(p: Parameters, context: Context) -> Section:
-    text = [
-        f"One size at a time, all others at {p.samples} samples, {p.features} features, {p.n_components} components "
-        "(ten times the samples for graphs, ten times samples and features for sparse data). Data are uniform, starts "
-        "random.",
-        f"Time per iteration: a fit of {p.iterations + 1} iterations less a fit of one, both up to their last reading "
-        f"of the objective, over {p.iterations}; medians of {p.repeats} rounds in which all sizes take turns, the "
-        "first round discarded.",
-        "The roofline is the least time of the two products with the data at the copy bandwidth and the GEMM rate that "
-        f"were measured in this run{' by device events' if context.device.type == 'cuda' else ''}.",
-    ]
-    return Section("How this was measured", text)
+def _point_rows(c: Any) -> list[Row]:
+    at = {"vary": c.vary, "solver": c.solver}
+    return [{**at, "size": x.size, **asdict(x.time), "least_seconds": x.least} for x in c.points]
+
+
+def _section(curves: Sequence[Any]) -> Section:
+    points = curves[0].points
+    sizes, label = [x.size for x in points], LABELS[curves[0].vary]
+    lines = [Line(c.solver, sizes, [1e3 * x.time.median for x in c.points]) for c in curves]
+    least = Line("roofline of the data products", sizes, [1e3 * x.least for x in points])
+    table = Table.of("Seconds per iteration", [row for c in curves for row in _point_rows(c)])
+    return Section(
+        label, (), [Figure("Time per iteration", [Panel(label, "ms per iteration", [*lines, least])]), table]
+    )

@@ -1,4 +1,4 @@
-"""Reading data from whatever users hold: checked, cast and placed on a device, once."""
+"""Data from whatever users hold: checked, cast and placed on a device, once."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .csr import coordinates, from_torch_sparse
+from .base import Data
 from .dense import Dense
 from .sparse import Sparse
+from .sparse_input import coordinates, float_type, is_sparse, is_sparse_tensor, read_csr, refuse_other_than_real
 from .sparse_tensor import SparseTensor
-
-Samples = Dense | Sparse  # a sample is a row: products with matrices, and some of the rows
-
-Data = Samples | SparseTensor
 
 
 def as_data(
@@ -33,10 +29,10 @@ def as_data(
 
     Parameters
     ----------
-    X : array, tensor, scipy sparse matrix (CSR, CSC, COO) or sparse tensor (COO), samples first
-        At least two dimensions, none empty. float32 and float64 stay; half precision becomes float32, integers and
-        bool become float64. A sparse input stays sparse; of order 3 and more it is a torch `sparse_coo` tensor, a
-        scipy `coo_array` or a `sparse.COO` of PyData. Repeated entries are summed.
+    X : Data, array, tensor, scipy sparse matrix (CSR, CSC, COO) or sparse tensor (COO), samples first
+        `Data` of any storage kind come back as they are. At least two dimensions, none empty. float32 and float64 stay;
+        half precision becomes float32, integers and bool float64. A sparse input stays sparse; of order 3 and more it
+        is a torch `sparse_coo` tensor, a scipy `coo_array` or a `sparse.COO` of PyData. Repeated entries are summed.
     device : torch device, optional
         Default: where `X` is.
     dtype : torch dtype, optional
@@ -62,7 +58,7 @@ def as_data(
     >>> data.shape, data.order, data.dtype, float(data.sqnorm())
     ((4, 3, 2), 3, torch.float32, 24.0)
     """
-    if isinstance(X, Dense | Sparse | SparseTensor):
+    if isinstance(X, Data):
         return X
     if is_sparse_tensor(X):
         return _read_sparse_tensor(X, device, dtype, name, signed)
@@ -72,23 +68,18 @@ def as_data(
     if X.dim() < 2 or 0 in X.shape:
         hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
         raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have {hint}")
-    low, high = (float(v) for v in torch.aminmax(X))
-    if not (np.isfinite(low) and np.isfinite(high) and (signed or low >= 0)):
+    if not _is_fine(X, signed):
         raise ValueError(_complaint(X, name))
-    X = X.to(device=device, dtype=dtype)
-    return Dense(X)
+    return Dense(X.to(device=device, dtype=dtype))
 
 
 def as_tensor(X: Any, name: str = "X") -> Tensor:
-    """A float32 or float64 tensor from anything array-like, without a copy where that is possible."""
+    """Make a float32 or float64 tensor of anything array-like, without a copy where that is possible."""
     if not isinstance(X, Tensor):
         X = np.asarray(X)
-        if X.dtype.kind not in "fiub":
-            raise ValueError(
-                f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)"
-            )
-        X = X.astype(_float_type(X.dtype), copy=False)  # native byte order, float32 or float64
-        if any(s < 0 for s in X.strides):
+        refuse_other_than_real(X.dtype, name)
+        X = X.astype(float_type(X.dtype), copy=False)  # native byte order, float32 or float64
+        if any(s < 0 for s in X.strides):  # torch has no negative strides
             X = X.copy()
         with warnings.catch_warnings():  # read-only memory is fine: X is never written to
             warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
@@ -100,53 +91,14 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
     return X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().double()
 
 
-def _float_type(dtype: np.dtype) -> type:
-    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
-
-
 def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> Sparse:
-    if isinstance(X, Tensor):
-        device = X.device if device is None else device
-        X = from_torch_sparse(X)
-    X = matrix_of(X)
-    if X.format not in ("csr", "csc", "coo"):
-        raise TypeError(f"{name}: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
-    if X.ndim != 2 or 0 in X.shape:
-        raise ValueError(f"{name} has shape {X.shape}; a sparse {name} must be two-dimensional and not empty")
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
-    kind = _float_type(X.dtype)
-    S = sp.csr_array(X, dtype=kind, copy=not (X.format == "csr" and X.dtype == kind))
-    if not S.has_canonical_format:
-        S = S.copy()
-        S.sum_duplicates()
-    values = torch.from_numpy(np.ascontiguousarray(S.data))
-    if len(values) and not (bool(torch.isfinite(values).all()) and (signed or float(values.min()) >= 0)):
+    if isinstance(X, Tensor) and device is None:
+        device = X.device
+    S = read_csr(X, name)
+    values = as_tensor(S.data)
+    if len(values) and not _is_fine(values, signed):
         raise ValueError(_complaint(values, name, np.repeat(np.arange(S.shape[0]), np.diff(S.indptr)), S.indices))
-    dtype = dtype or (torch.float32 if kind is np.float32 else torch.float64)
-    return Sparse(S, torch.device(device or "cpu"), dtype)
-
-
-def is_sparse(X: Any) -> bool:
-    """Whether something is a sparse matrix or a sparse tensor, of any library."""
-    return sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided) or _is_pydata(X)
-
-
-def is_sparse_tensor(X: Any) -> bool:
-    """Whether something is sparse and of order 3 or more."""
-    return is_sparse(X) and len(X.shape) > 2
-
-
-def matrix_of(X: Any) -> Any:
-    """A matrix of PyData as one of scipy; anything else as it is."""
-    if not (_is_pydata(X) and len(X.shape) == 2):
-        return X
-    coords, values = coordinates(X)
-    return sp.coo_array((values, tuple(coords)), shape=X.shape)
-
-
-def _is_pydata(X: Any) -> bool:
-    return isinstance(getattr(X, "coords", None), np.ndarray) and hasattr(X, "fill_value")
+    return Sparse(S, torch.device(device or "cpu"), dtype or values.dtype)
 
 
 def _read_sparse_tensor(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> SparseTensor:
@@ -155,22 +107,23 @@ def _read_sparse_tensor(X: Any, device: Any, dtype: torch.dtype | None, name: st
     if isinstance(X, Tensor) and device is None:
         device = X.device
     coords, values = coordinates(X, name)
-    if values.dtype.kind not in "fiub":
-        raise ValueError(f"{name} has dtype {values.dtype}; it must hold real numbers (complex is not supported)")
-    values = values.astype(_float_type(values.dtype), copy=False)
-    dtype = dtype or (torch.float32 if values.dtype == np.float32 else torch.float64)
-    if not len(values):  # one stored zero, so that no array is empty
-        coords, values = [np.zeros(1, np.int64) for _ in X.shape], np.zeros(1, values.dtype)
-    fine = lambda v: np.isfinite(v).all() and (signed or v.min() >= 0)
-    if not fine(values):
-        coords, values = _summed(coords, values)  # what is negative may be one of several in a place
-        if not fine(values):
-            raise ValueError(_complaint(torch.from_numpy(values), name, *coords))
-    return SparseTensor(coords, values, X.shape, torch.device(device or "cpu"), dtype)
+    refuse_other_than_real(values.dtype, name)
+    values = values.astype(float_type(values.dtype), copy=False)
+    if len(values) and not _is_fine(as_tensor(values), signed):
+        coords, values = _sum_repeated(coords, values)  # what is negative may be one of several in a place
+        if not _is_fine(as_tensor(values), signed):
+            raise ValueError(_complaint(as_tensor(values), name, *coords))
+    read = torch.float32 if values.dtype == np.float32 else torch.float64
+    return SparseTensor(coords, values, X.shape, torch.device(device or "cpu"), dtype or read)
 
 
-def _summed(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
-    """Repeated entries as one."""
+def _is_fine(values: Tensor, signed: bool) -> bool:
+    low, high = (float(v) for v in torch.aminmax(values))
+    return bool(np.isfinite(low) and np.isfinite(high) and (signed or low >= 0))
+
+
+def _sum_repeated(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+    """Sum entries of one place."""
     where, at = np.unique(np.stack(coords), axis=1, return_inverse=True)
     total = np.zeros(where.shape[1], values.dtype)
     np.add.at(total, at.ravel(), values)
@@ -178,7 +131,7 @@ def _summed(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarr
 
 
 def _complaint(X: Tensor, name: str, *coords: Sequence[int] | np.ndarray) -> str:
-    """What is wrong with the entries of `X`: what kind, how many, where the first one is, what would work.
+    """Say what is wrong with the entries of `X`: what kind, how many, where the first one is, what would work.
 
     `coords` are those of the entries, one array per mode, where `X` holds the stored entries of something sparse.
     """

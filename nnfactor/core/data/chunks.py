@@ -8,9 +8,11 @@ from torch import Tensor
 CHUNK = 1 << 18  # entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it
 
 
-def _rows(matrix: Tensor, problems: int = 1) -> int:
-    return max(1, CHUNK // max(1, problems * matrix.shape[1]))
+def rows_at_once(columns: int, problems: int = 1) -> int:
+    """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
+    return max(1, CHUNK // max(1, problems * columns))
 
 
-def _sum64(Z: Tensor, batch: int = 0) -> Tensor:
+def sum64(Z: Tensor, batch: int = 0) -> Tensor:
+    """Sum all dimensions behind the first `batch`, in float64."""
     return Z.sum(tuple(range(batch, Z.dim())), dtype=torch.float64)

@@ -29,54 +29,60 @@ class CSR:
 
     @cached_property
     def matrix(self) -> Tensor:
-        """The same as one torch tensor, assembled when first used."""
+        """The matrix as one torch tensor, assembled when first used."""
         return _assemble(self.crow, self.col, self.values, self.shape[1])
 
     @classmethod
     def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> CSR:
         """Copy a canonical scipy CSR to a device, in the given dtype."""
-        S = narrow(S)
+        S = narrow_csr(S)
         crow, col = (torch.from_numpy(a).to(device) for a in (S.indptr, S.indices))
         values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
         return cls(crow, col, values, tuple(S.shape))
 
     def with_values(self, values: Tensor) -> CSR:
-        """The same pattern with other stored values `(nnz,)`."""
+        """Give the same pattern other stored values `(nnz,)`."""
         return replace(self, values=values)
 
     def block(self, a: int, b: int, first: int, last: int) -> CSR:
-        """Rows a to b, whose entries are those from `first` to `last`; col and values are views."""
+        """Cut out rows a to b, whose entries are those from `first` to `last`; col and values are views."""
         entries = slice(int(first), int(last))
         crow = self.crow[a : b + 1] - self.crow[a]
         return CSR(crow, self.col[entries], self.values[entries], (b - a, self.shape[1]))
 
     def product(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
-        """`matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
+        """Compute `matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
         if type(rows) is Tensor and not (rows.requires_grad or self.values.requires_grad):
             return _product(self.matrix, rows, out)
         product = _csr_matmul(self.crow, self.col, self.values, self.shape[1], rows)
         return product if out is None else out.copy_(product)
 
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
-        """`<left_i, right_j>` at every stored entry (i, j), `(nnz,)`: nothing of size nnz x k is ever made."""
+        """Compute `<left_i, right_j>` at every stored entry (i, j), `(nnz,)`; nothing of size nnz x k is made."""
         if type(left) is Tensor and not (left.requires_grad or right.requires_grad):
             return _sampled(self.matrix if left.dtype == self.values.dtype else self.to(left.dtype).matrix, left, right)
         return _csr_sampled(self.crow, self.col, self.shape[1], left, right)
 
     def to(self, dtype: torch.dtype) -> CSR:
-        """The same in another dtype; the pattern is shared."""
+        """Cast the values; the pattern is shared."""
         return self if dtype == self.values.dtype else self.with_values(self.values.to(dtype))
 
 
-def narrow(S: sp.csr_array) -> sp.csr_array:
-    """The same matrix with 32-bit indices where they fit; the values are shared."""
-    if S.indices.dtype == np.int32 or max(S.nnz, *S.shape) >= 2**31:
+def narrow(index: np.ndarray, largest: int) -> np.ndarray:
+    """Store indices up to `largest` in 32 bits if they fit: products are bound by the memory they read."""
+    return index.astype(np.int32, copy=False) if largest < 2**31 else index
+
+
+def narrow_csr(S: sp.csr_array) -> sp.csr_array:
+    """Give a matrix 32-bit indices if they fit; the values are shared."""
+    largest = max(S.nnz, *S.shape)
+    if S.indices.dtype == np.int32 or largest >= 2**31:
         return S
-    return sp.csr_array((S.data, S.indices.astype(np.int32), S.indptr.astype(np.int32)), shape=S.shape)
+    return sp.csr_array((S.data, narrow(S.indices, largest), narrow(S.indptr, largest)), shape=S.shape)
 
 
 def _sampled(pattern: Tensor, left: Tensor, right: Tensor) -> Tensor:
-    """Stored values count with weight 0, so that they must be finite."""
+    """Multiply the factors at the entries of `pattern`, whose values count with weight 0 and must be finite."""
     return torch.sparse.sampled_addmm(pattern, left, right.mT, beta=0.0).values()
 
 
@@ -87,7 +93,7 @@ def _assemble(crow: Tensor, col: Tensor, values: Tensor, columns: int) -> Tensor
 
 
 def _product(matrix: Tensor, rows: Tensor, out: Tensor | None = None) -> Tensor:
-    """`matrix @ rows` without the zeros and the copy that the operator spends on its result (half its time)."""
+    """Compute `matrix @ rows` without the zeros and the copy that the operator spends on its result (half its time)."""
     out = rows.new_empty(matrix.shape[0], rows.shape[1]) if out is None else out
     return torch.addmm(out, matrix, rows, beta=0, out=out)
 
@@ -115,7 +121,7 @@ def _backward(ctx: Any, grad: Tensor) -> tuple[Any, ...]:
 
 
 def _transposed_product(crow: Tensor, col: Tensor, values: Tensor, columns: int, rows: Tensor) -> Tensor:
-    """`matrix.T @ rows`."""
+    """Compute `matrix.T @ rows`."""
     total = rows.new_zeros(columns, rows.shape[1])
     return total.index_add_(0, col.long(), values[:, None] * rows[row_of_each(crow)])
 
@@ -149,42 +155,5 @@ _csr_sampled.register_autograd(_backward_sampled, setup_context=_save_sampled)
 
 
 def row_of_each(crow: Tensor) -> Tensor:
-    """The row of every stored entry, from the compressed row pointers."""
+    """Expand compressed row pointers to the row of every stored entry."""
     return torch.repeat_interleave(torch.arange(len(crow) - 1, device=crow.device), crow.diff().long())
-
-
-def from_torch_sparse(X: Tensor) -> sp.csr_array:
-    """A scipy CSR from a torch sparse tensor (COO, CSR or CSC)."""
-    if X.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
-        raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
-    if X.layout == torch.sparse_coo and X.dense_dim():
-        raise ValueError(f"X has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
-    X = X.detach().cpu()
-    X = X.coalesce() if X.layout == torch.sparse_coo else X.to_sparse_coo().coalesce()
-    return sp.csr_array((X.values().numpy(), tuple(X.indices().numpy())), shape=tuple(X.shape))
-
-
-def coordinates(X: Any, name: str = "X") -> tuple[list[np.ndarray], np.ndarray]:
-    """Indices, one array per mode, and values of a sparse array of any order: of torch, scipy or PyData.
-
-    Entries may repeat, except those of torch.
-
-    Raises
-    ------
-    TypeError
-        A layout other than coordinates.
-    ValueError
-        Entries that are not numbers (dense dimensions), or a fill value other than 0.
-    """
-    if isinstance(X, Tensor):
-        if X.layout != torch.sparse_coo:
-            raise TypeError(f"{name}: torch layout {X.layout} is not supported for order {X.dim()}; use sparse_coo")
-        if X.dense_dim():
-            raise ValueError(f"{name} has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
-        X = X.detach().coalesce().cpu()
-        return list(X.indices().numpy()), X.values().numpy()
-    if getattr(X, "format", "coo") != "coo":
-        raise TypeError(f"{name}: sparse format {X.format!r} is not supported for order {len(X.shape)}; use X.tocoo()")
-    if getattr(X, "fill_value", 0) != 0:
-        raise ValueError(f"{name} has fill_value {X.fill_value}; entries that are not stored must be 0")
-    return list(X.coords), np.asarray(X.data)

@@ -1,4 +1,4 @@
-"""Sparse tensors of any order behind the verbs of `data`: work on what is stored only."""
+"""Sparse tensors of any order."""
 
 from __future__ import annotations
 
@@ -14,16 +14,13 @@ import torch
 from torch import Tensor
 
 from .. import divergence as div
-from ..cache import TensorCache, tiny
-from ..factors import cached_flat, gram
-from .csr import CSR, row_of_each
-from .stored_entries import each_problem, inside_divergence, inside_residual
+from ..factors import as_factor, cached_flat
+from .csr import CSR, narrow, row_of_each
+from .stored_entries import Piece, StoredEntries, slices, sum_of
 
 CHUNK = 1 << 20  # numbers in a block of products held at once, unless the data themselves are larger
 
 FEWEST = 4  # columns that a sparse product takes at least: fewer cost nearly as much
-
-DIRECT = 1 << 32  # entries of a tensor up to which a nearly exact fit has its residual summed entry by entry
 
 
 class Group:
@@ -52,18 +49,18 @@ class Group:
         for m, column in zip(self.modes, self.table, strict=True):
             pattern = sp.csr_array((np.ones(self.size, np.int8), (column, np.arange(self.size))), (shape[m], self.size))
             self.sums[m] = CSR.from_scipy(pattern, device, dtype).with_values(ones)
-        self.table = [torch.from_numpy(_narrow(column)).to(device) for column in self.table]
+        self.table = [torch.from_numpy(narrow(column, int(column.max()))).to(device) for column in self.table]
         return self
 
     def rows(self, factors: Sequence[Any], skip: int | None = None) -> Tensor:
-        """Products of the rows of its factors (all but one) at the combinations that occur, `(size, c)`."""
+        """Multiply the rows of its factors (all but one) at the combinations that occur, `(size, c)`."""
         if self.table is None:
             return factors[self.modes[0]]
         parts = [(factors[m], at) for m, at in zip(self.modes, self.table, strict=True) if m != skip]
         return reduce(torch.mul, (F.index_select(0, at) for F, at in parts))
 
 
-class SparseTensor:
+class SparseTensor(StoredEntries):
     """A sparse tensor of order 3 or more, seen as one sparse matrix between two groups of modes.
 
     Rows and columns are the combinations of indices that occur, so that the matrix is never larger than its entries.
@@ -75,7 +72,16 @@ class SparseTensor:
 
     Measured against one compressed unfolding per mode: 1.3 to 40 times as fast wherever two entries share a
     combination, within 10 % where hardly any do; against entry-wise gathers and `index_add`, 2 to 90 times.
+
+    Parameters
+    ----------
+    coords : sequence of integer arrays (nnz,)
+        The index of every entry in every mode. Repeated entries are summed.
+    values : array (nnz,)
+    shape, device, dtype : of the tensor
     """
+
+    direct_up_to = 1 << 32
 
     def __init__(
         self,
@@ -85,46 +91,57 @@ class SparseTensor:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        self.shape, self.order, self.device, self.dtype = tuple(shape), len(shape), device, dtype
+        super().__init__(shape, dtype, device)
+        if not len(values):  # one stored zero, so that no array is empty
+            coords, values = [np.zeros(1, np.int64) for _ in shape], np.zeros(1, values.dtype)
         groups = [Group(modes, coords, shape) for modes in _two_groups(shape, len(values))]
         left, right = (g.of_entry for g in groups)
         X = sp.csr_array((values, (left, right)), shape=(groups[0].size, groups[1].size))
         self.rows = CSR.from_scipy(X, device, dtype)
         self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
         self.groups = [g.to(device, dtype, shape) for g in groups]
-        self.cache = TensorCache()
-
-    def mean(self) -> Tensor:
-        """Mean over all entries, the zeros counted."""
-        return self.rows.values.sum(dtype=torch.float64) / prod(self.shape)
-
-    def smallest(self) -> float:
-        """The smallest entry, stored or not."""
-        values = self.rows.values
-        return float(values.min()) if len(values) == prod(self.shape) else 0.0
-
-    def largest(self) -> float:
-        """The largest absolute value of an entry (kept)."""
-        values = self.rows.values
-        return self.cache("largest", (), lambda: float(values.abs().max()) if len(values) else 0.0)
-
-    def filled(self) -> float:
-        """The share of the entries that are not zero (kept)."""
-        return self.cache("filled", (), lambda: int(self.rows.values.count_nonzero()) / prod(self.shape))
 
     def scaled(self, factor: float) -> SparseTensor:
-        """The data times a number: a copy of the values, the pattern is shared."""
-        other = object.__new__(SparseTensor)
-        vars(other).update(vars(self), cache=TensorCache())
+        """Multiply the data by a number: a copy of the values, the pattern is shared."""
+        other = self.forgetful()
         other.rows, other.columns = (X.with_values(X.values * factor) for X in (self.rows, self.columns))
         return other
 
-    def sqnorm(self) -> Tensor:
-        """`||X||^2`, a float64 scalar (kept)."""
-        return self.cache("sqnorm", (), lambda: self.rows.values.double().square().sum())
+    def take(self, rows: Tensor) -> SparseTensor:
+        """Copy some samples, on the host."""
+        first, *others = self.coordinates()
+        place = torch.full(self.shape[:1], -1, device=self.device).index_put_((rows,), torch.arange(len(rows)).to(rows))
+        at = place[first]
+        here = at >= 0
+        coords = [index[here].cpu().numpy() for index in (at, *others)]
+        values = self.rows.values[here].cpu().numpy()
+        return SparseTensor(coords, values, (len(rows), *self.shape[1:]), self.device, self.dtype)
+
+    def samples(self) -> sp.csr_array:
+        """Copy the samples to rows on the host; columns are the combinations of the other indices that occur."""
+        coords = [index.cpu().numpy() for index in self.coordinates()]
+        rest = Group(range(1, self.order), coords, self.shape)
+        values = self.rows.values.cpu().numpy()
+        return sp.csr_array((values, (coords[0], rest.of_entry)), shape=(self.shape[0], rest.size))
+
+    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
+        """Multiply entry by entry, since the matrix of samples is not stored: for mini-batches."""
+        sample, feature = self._unfolded()
+        product = _sum_entries(self.rows.values, F, feature, sample, self.shape[0])
+        return product if onto is None else onto.add_(product)
+
+    def times_transposed(self, F: Tensor) -> Tensor:
+        """Multiply entry by entry: a row per combination of feature indices, also of those without entries."""
+        sample, feature = self._unfolded()
+        return _sum_entries(self.rows.values, F, sample, feature, prod(self.shape[1:]))
+
+    def _unfolded(self) -> tuple[Tensor, Tensor]:
+        """Find the sample of every stored entry, and its place among all features."""
+        sample, *others = self.coordinates()
+        return sample, reduce(lambda at, b: at * b[0] + b[1], zip(self.shape[1:], others, strict=True), sample * 0)
 
     def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
-        """`X` against all factors but one, `(..., d_mode, k)`. The answer may be shared: never write into it."""
+        """Contract through the two groups of modes."""
         others = [F for b, F in enumerate(factors) if b != mode]
         return self.cache(("mttkrp", mode), others, lambda: self._mttkrp(factors, mode))
 
@@ -134,155 +151,68 @@ class SparseTensor:
         total = like.shape[:-2].numel() * like.shape[-1]
         if total <= self._width():
             there = [factors[m] for m in self.groups[1 - side].modes]
-            P = self.cache(("wide", side), there, lambda: self._wide(flat, side))
-            out = self._summed(P, flat, mode)
+            P = self.cache(("product", side), there, lambda: self._product(flat, side))
+            out = self._contract(P, flat, mode)
         else:
             out = self._by_columns(flat, mode, total)
         return out.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
 
-    def _by_columns(self, flat: Sequence[Tensor | None], mode: int, total: int) -> Tensor:
-        some = next(F for F in flat if F is not None)
-        out = some.new_empty(self.shape[mode], total)
-        for part in _slices(total, self._width()):
+    def _by_columns(self, flat: Sequence[Tensor | None], mode: int, total: int, X: CSR | None = None) -> Tensor:
+        """Compute a few columns at a time, `(d_mode, total)`; of a matrix X with the same pattern if given."""
+        out = next(F for F in flat if F is not None).new_empty(self.shape[mode], total)
+        for part in slices(total, self._width()):
             few = [None if F is None else F[:, part].contiguous() for F in flat]
-            out[:, part] = self._summed(self._wide(few, self._side(mode)), few, mode)
+            out[:, part] = self._contract(self._product(few, self._side(mode), X), few, mode)
         return out
 
-    def _wide(self, flat: Sequence[Tensor | None], side: int, X: CSR | None = None) -> Tensor:
-        """The matrix times the products of the rows of the group on its other side."""
-        return (X or self._seen_from(side)).product(self.groups[1 - side].rows(flat))
+    def _product(self, flat: Sequence[Tensor | None], side: int, X: CSR | None = None) -> Tensor:
+        """Multiply the matrix by the products of the rows of the group on its other side."""
+        return (X or self._matrix(side)).product(self.groups[1 - side].rows(flat))
 
-    def _summed(self, P: Tensor, flat: Sequence[Tensor | None], mode: int) -> Tensor:
-        """One row per combination of a group, summed against the other factors of the group."""
+    def _contract(self, P: Tensor, flat: Sequence[Tensor | None], mode: int) -> Tensor:
+        """Sum a row per combination of a group against the other factors of the group."""
         group = self.groups[self._side(mode)]
         return P if group.table is None else group.sums[mode].product(P * group.rows(flat, skip=mode))
 
-    def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
-        """`||X - [[factors]]||^2`, float64: on the pattern the residual, off it the Grams less what the pattern holds.
-
-        Where that difference would cancel (a nearly exact fit), it is summed entry by entry instead, in a tensor of up
-        to 2^32 entries; in a larger one it stays exact to rounding of `||X||^2`.
-        """
-        factors = [F.double() for F in factors]
-        return each_problem(self._residual_sq, factors)
-
-    def _residual_sq(self, *factors: Tensor) -> Tensor:
-        total = reduce(torch.mul, (gram(F) for F in factors)).sum()
-        total = total + inside_residual(self.rows.values.double(), self._sampled(factors, 0))
-        if prod(self.shape) > DIRECT or not bool(total < 1e-12 * self.sqnorm()):
-            return total.clamp(min=0)
-        return self._residual_by_blocks(factors)
-
-    def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
-        """Sum of `d_beta(X, [[factors]])`, float64, for beta = 1 and 2: there the zeros cost no work.
-
-        Raises
-        ------
-        ValueError
-            Another beta, for which every zero would have to be visited.
-        """
-        if beta == 2:
-            return self.residual_sq(factors)
-        _check(beta)
-        inside = each_problem(lambda *Fs: self._divergence_inside(Fs, beta), factors)
-        outside = reduce(torch.mul, (F.sum(-2, dtype=torch.float64) for F in factors)).sum(-1)
-        return (inside + outside).clamp(min=0)
-
-    def _divergence_inside(self, factors: Sequence[Tensor], beta: float) -> Tensor:
-        y = self._sampled(factors, 0)
-        return inside_divergence(self.rows.values.to(y.dtype), y, beta, self.floor())
-
-    def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
-        """As for `Dense`, with beta = 1 or 2: the pull through the pattern, the push by column sums or Grams."""
-        others = [F for b, F in enumerate(factors) if b != mode]
-        if beta == 2:
-            G = reduce(torch.mul, map(gram, others))
-            return self.mttkrp(factors, mode), (G @ factors[mode].mT).mT
-        _check(beta)
-        linear_minus = each_problem(lambda *Fs: self._pull(Fs, mode, beta), factors)
-        return linear_minus, reduce(torch.mul, (F.sum(-2, keepdim=True) for F in others))
-
-    def _pull(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
-        """MTTKRP of the ratios at the pattern, for one problem; they are made in the order that this mode needs."""
+    def ratio_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
+        """Multiply the ratios, made in the order of the entries that this mode needs."""
         side = self._side(mode)
-        X, y = self._seen_from(side), self._sampled(factors, side)
-        X = X.with_values(div.ratios(X.values.to(y.dtype), y.clamp_(min=self.floor()), beta)[0])
-        parts = []
-        for part in _slices(factors[0].shape[-1], self._width()):
-            few = [F[:, part].contiguous() for F in factors]
-            parts.append(self._summed(self._wide(few, side, X), few, mode).mT)
-        return torch.cat(parts).mT if len(parts) > 1 else parts[0].contiguous().mT
+        X, y = self._matrix(side), self._at_entries(factors, side)
+        X = X.with_values(div.ratios(X.values.to(y.dtype), y.clamp_(min=self._floor()), beta)[0])
+        return as_factor(self._by_columns(factors, mode, factors[0].shape[-1], X))
 
-    def floor(self) -> float:
-        """As for `Dense`."""
-        return max(self.largest() * torch.finfo(self.dtype).eps ** 2, tiny(self.dtype))
+    def at_entries(self, factors: Sequence[Tensor]) -> Iterator[Piece]:
+        """Give all at once."""
+        yield self.rows.values, self._at_entries(factors, 0)
 
-    def samples(self) -> sp.csr_array:
-        """One row per sample on the host, its columns the combinations of the other indices that occur.
+    def _at_entries(self, factors: Sequence[Tensor], side: int) -> Tensor:
+        """Reconstruct the stored entries `(nnz,)`, a few components at a time, in the order of one side."""
+        X, parts = self._matrix(side), slices(factors[0].shape[-1], self._width())
+        few = ([F[:, part].contiguous() for F in factors] for part in parts)
+        return sum_of(X.sampled(self.groups[side].rows(Fs), self.groups[1 - side].rows(Fs)) for Fs in few)
 
-        Distances and products between samples are those of the flattened samples: columns without entries are left out.
-        """
-        coords = [c.cpu().numpy() for c in self._coordinates()]
-        rest = Group(range(1, self.order), coords, self.shape)
-        values = self.rows.values.cpu().numpy()
-        return sp.csr_array((values, (coords[0], rest.of_entry)), shape=(self.shape[0], rest.size))
-
-    def _side(self, mode: int) -> int:
-        return 0 if mode in self.groups[0].modes else 1
-
-    def _seen_from(self, side: int) -> CSR:
-        return self.columns if side else self.rows
-
-    def _width(self) -> int:
-        """How many columns of products are made at once."""
-        most = max(CHUNK, 4 * len(self.rows.values))
-        return max(FEWEST, most // max(1, *(g.size for g in self.groups)))
-
-    def _sampled(self, factors: Sequence[Tensor], side: int) -> Tensor:
-        """The reconstruction at the stored entries `(nnz,)`, a few components at a time, in the order of one side."""
-        X = self._seen_from(side)
-        total: Any = None
-        for part in _slices(factors[0].shape[-1], self._width()):
-            few = [F[:, part].contiguous() for F in factors]
-            y = X.sampled(self.groups[side].rows(few), self.groups[1 - side].rows(few))
-            total = y if total is None else total + y
-        return total
-
-    def _coordinates(self) -> list[Tensor]:
-        """The index of every stored entry in every mode, in the order of `rows`."""
+    def coordinates(self) -> list[Tensor]:
+        """List the index of every stored entry in every mode, in the order of `rows`."""
         found: dict[int, Tensor] = {}
         for group, at in zip(self.groups, (row_of_each(self.rows.crow), self.rows.col.long()), strict=True):
             tables: list[Any] = [None] if group.table is None else group.table
             found |= {m: at if t is None else t.long()[at] for m, t in zip(group.modes, tables, strict=True)}
         return [found[m] for m in range(self.order)]
 
-    def _residual_by_blocks(self, factors: Sequence[Tensor]) -> Tensor:
-        """The residual in blocks of the whole tensor: some combinations of the first modes, all of the last."""
-        cut = next(c for c in range(1, self.order) if c == self.order - 1 or prod(self.shape[c:]) <= CHUNK // 8)
-        right = self._products(factors, range(cut, self.order), slice(0, prod(self.shape[cut:])))
-        zero = torch.zeros_like(self.rows.col, dtype=torch.int64)
-        flat = reduce(lambda a, b: a * b[0] + b[1], zip(self.shape, self._coordinates(), strict=True), zero)
-        flat, order = torch.sort(flat)
-        values, total = self.rows.values.double()[order], right.new_zeros(())
-        for block in _slices(prod(self.shape[:cut]), max(1, CHUNK // len(right))):
-            Y = (self._products(factors, range(cut), block) @ right.mT).flatten()
-            ends = torch.tensor([block.start, block.stop], device=self.device) * len(right)
-            a, b = torch.searchsorted(flat, ends).tolist()
-            Y[flat[a:b] - ends[0]] -= values[a:b]
-            total = total + Y.square_().sum()
-        return total
+    def _side(self, mode: int) -> int:
+        return 0 if mode in self.groups[0].modes else 1
 
-    def _products(self, factors: Sequence[Tensor], modes: Sequence[int], block: slice) -> Tensor:
-        """Rows of the Khatri-Rao product of some factors."""
-        at = torch.arange(block.start, block.stop, device=self.device)
-        sizes = [self.shape[m] for m in modes]
-        steps = [prod(sizes[i + 1 :]) for i in range(len(sizes))]
-        parts = (factors[m][at // step % d] for m, step, d in zip(modes, steps, sizes, strict=True))
-        return reduce(torch.mul, parts)
+    def _matrix(self, side: int) -> CSR:
+        return self.columns if side else self.rows
+
+    def _width(self) -> int:
+        """Choose how many columns of products are made at once."""
+        most = max(CHUNK, 4 * len(self.rows.values))
+        return max(FEWEST, most // max(1, *(g.size for g in self.groups)))
 
 
 def _two_groups(shape: Sequence[int], entries: int) -> tuple[list[int], list[int]]:
-    """The modes in two arcs of the circle in which they are updated, by the gathers to expect of random entries."""
+    """Split the modes into two arcs of the circle of updates, by the gathers to expect of random entries."""
     n = len(shape)
     ring = [*range(1, n), 0]
     arcs = [(ring[a:b], ring[b:] + ring[:a]) for a, b in combinations(range(n), 2)]
@@ -295,7 +225,7 @@ def _two_groups(shape: Sequence[int], entries: int) -> tuple[list[int], list[int
 
 
 def _codes(coords: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
-    """One number per combination of indices, in lexicographic order, whatever the product of the dimensions is."""
+    """Assign numbers to combinations of indices, in lexicographic order, whatever the product of the dimensions is."""
     codes, size = coords[0].astype(np.int64), int(shape[0])
     for column, d in zip(coords[1:], shape[1:], strict=True):
         if size * d >= 2**62:
@@ -305,18 +235,13 @@ def _codes(coords: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
     return codes
 
 
-def _narrow(index: np.ndarray) -> np.ndarray:
-    """32-bit where it fits."""
-    return index.astype(np.int32 if index.max() < 2**31 else np.int64)
+def _sum_entries(values: Tensor, F: Tensor, source: Tensor, target: Tensor, size: int) -> Tensor:
+    """Multiply entries by the rows of F at `source` and sum by `target`: `(..., size, k)`.
 
-
-def _slices(total: int, step: int) -> Iterator[slice]:
-    return (slice(a, min(a + step, total)) for a in range(0, total, step))
-
-
-def _check(beta: float) -> None:
-    if beta != 1:
-        raise ValueError(
-            f"beta = {beta:g} is not supported for sparse tensors, because every zero would have to be visited; use "
-            "'frobenius', 'kullback-leibler', or a dense X (X.to_dense())"
-        )
+    One component after the other, so that no row of F is made for every entry.
+    """
+    columns = F.mT.reshape(-1, F.shape[-2])
+    out = F.new_zeros(len(columns), size)
+    for total, column in zip(out, columns, strict=True):
+        total.index_add_(0, target, column[source].mul_(values))
+    return out.view(*F.shape[:-2], F.shape[-1], size).mT

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ..cache import TensorCache
-from ..data.csr import CSR, from_torch_sparse, narrow
+from ..data.csr import CSR, narrow_csr
+from ..data.sparse_input import as_scipy, is_sparse, refuse_other_than_real
 from ..factors import cached_flat
 from ..labels import number_classes
 
@@ -26,13 +27,13 @@ class Graph:
         Symmetric, nonnegative, finite. The diagonal is dropped.
     cliques : integer array (n,) or None
         Samples of one class (-1: of none) that are all linked to each other with `clique_weight`. They are kept as
-        class sums and cost O(n), never n_c^2 links.
+        class sums and cost O(n), never n_c^2 edges.
     clique_weight : float
 
     Notes
     -----
     The scipy matrix stays on the host as the master copy; each device and dtype gets its own CSR when first used.
-    `links @ F` is `S F` for a factor `(..., n, k)`, `links.degree(F)` the column `D 1`, and `links.energy(F)` is
+    `graph @ F` is `S F` for a factor `(..., n, k)`, `graph.degree(F)` the column `D 1`, and `graph.energy(F)` is
     `f_j' L f_j` for every column, summed edge by edge (`v'Dv - v'Sv` would cancel).
 
     Examples
@@ -51,7 +52,7 @@ class Graph:
 
     def __init__(self, adjacency: Any = None, cliques: Any = None, clique_weight: float = 1.0) -> None:
         if adjacency is None and cliques is None:
-            raise ValueError("Links needs an adjacency, cliques, or both; both are None")
+            raise ValueError("Graph needs an adjacency, cliques, or both; both are None")
         if not 0 <= clique_weight < np.inf:
             raise ValueError(f"clique_weight must be a finite number >= 0, got {clique_weight!r}")
         self.cliques = None if cliques is None else _compact(cliques)
@@ -59,7 +60,7 @@ class Graph:
         if self.cliques is not None and self.cliques.shape != (self.n_nodes,):
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
-        self._there: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
+        self._placed: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
         self._cache = TensorCache()
 
     @property
@@ -69,7 +70,7 @@ class Graph:
 
     @property
     def n_edges(self) -> int:
-        """Number of undirected links with a positive weight, those of the cliques counted."""
+        """Number of undirected edges with a positive weight, those of the cliques counted."""
         return (self.adjacency.nnz + self._pairs) // 2
 
     @cached_property
@@ -86,11 +87,11 @@ class Graph:
         return int((sizes * (sizes - 1)).sum())
 
     def on(self, F: Tensor) -> _OnDevice:
-        """The graph on the device and in the dtype of `F`."""
+        """Place the graph on the device and in the dtype of `F`, once for each."""
         key = (F.device, F.dtype)
-        if key not in self._there:
-            self._there[key] = _OnDevice(self, F.device, F.dtype)
-        return self._there[key]
+        if key not in self._placed:
+            self._placed[key] = _OnDevice(self, F.device, F.dtype)
+        return self._placed[key]
 
     def degree(self, F: Tensor) -> Tensor:
         """Sum of the weights at every node, `(n, 1)`, on the device and in the dtype of `F`."""
@@ -111,7 +112,7 @@ class Graph:
         return out if F.dim() == 2 else out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
 
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
-        """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over links of w (f_i - f_j)^2."""
+        """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over edges of w (f_i - f_j)^2."""
         shape = (*F.shape[:-2], 1, -1)
         return self._cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(cached_flat(F, span)).view(shape))
 
@@ -130,7 +131,7 @@ class Graph:
         return self.product(cached_flat(F, span)) if seen is None else seen
 
     def toarray(self) -> np.ndarray:
-        """The dense adjacency (for small graphs and tests)."""
+        """Copy the adjacency to a dense array (for small graphs and tests)."""
         S = self.adjacency.toarray()
         if self.cliques is not None:
             same = (self.cliques[:, None] == self.cliques) & (self.cliques >= 0)
@@ -139,21 +140,26 @@ class Graph:
         return S
 
     def __repr__(self) -> str:
-        return f"Links({self.n_nodes} nodes, {self.n_edges} links)"
+        return f"Graph({self.n_nodes} nodes, {self.n_edges} edges)"
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        """Equal for graphs that share their weights, however often they were copied."""
+        return id(self.adjacency), id(self.cliques)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _there={}, _cache=TensorCache())
+        self.__dict__.update(state, _placed={}, _cache=TensorCache())
 
 
 def _ends(span: slice | None) -> tuple[int, int] | None:
     return None if span is None else (span.start, span.stop)
 
 
-def as_graph(graph: Any, name: str = "links") -> Graph:
-    """Links from Links, a scipy sparse matrix, an array or a tensor; errors name the argument `name`."""
+def as_graph(graph: Any, name: str = "graph") -> Graph:
+    """Make a graph of a graph, a scipy sparse matrix, an array or a tensor; errors name the argument `name`."""
     if isinstance(graph, Graph):
         return graph
     try:
@@ -166,19 +172,19 @@ def as_graph(graph: Any, name: str = "links") -> Graph:
 class _OnDevice:
     """One graph on one device: adjacency, incidence and class sums as CSR, built when first used."""
 
-    links: Graph
+    graph: Graph
     device: torch.device
     dtype: torch.dtype
 
     @cached_property
     def adjacency(self) -> CSR | None:
-        return self._csr(self.links.adjacency) if self.links.adjacency.nnz else None
+        return self._csr(self.graph.adjacency) if self.graph.adjacency.nnz else None
 
     @cached_property
     def incidence(self) -> list[CSR]:
-        """Links as rows (+sqrt w, -sqrt w), in pieces of n (at least 4096) rows: no product outgrows a factor."""
-        upper = sp.triu(self.links.adjacency, k=1).tocoo()
-        n, w = self.links.n_nodes, np.sqrt(upper.data.astype(np.float64))
+        """Edges as rows (+sqrt w, -sqrt w), in pieces of n (at least 4096) rows: no product outgrows a factor."""
+        upper = sp.triu(self.graph.adjacency, k=1).tocoo()
+        n, w = self.graph.n_nodes, np.sqrt(upper.data.astype(np.float64))
         pieces = []
         for a in range(0, upper.nnz, size := max(n, 4096)):
             i, j, r = upper.row[a : a + size], upper.col[a : a + size], w[a : a + size]
@@ -190,13 +196,13 @@ class _OnDevice:
     @property
     def _cliques(self) -> np.ndarray:
         """Of a graph that has some."""
-        assert self.links.cliques is not None
-        return self.links.cliques
+        assert self.graph.cliques is not None
+        return self.graph.cliques
 
     @cached_property
     def weights(self) -> Tensor:
-        """(n, 1): the weight of the sample's clique links, 0 outside."""
-        return self._tensor(self.links.clique_weight * (self._cliques >= 0))[:, None]
+        """(n, 1): the weight of the sample's clique edges, 0 outside."""
+        return self._tensor(self.graph.clique_weight * (self._cliques >= 0))[:, None]
 
     @cached_property
     def sizes(self) -> Tensor:
@@ -213,7 +219,7 @@ class _OnDevice:
         return self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
 
     @cached_property
-    def spread(self) -> Tensor:
+    def centre_weights(self) -> Tensor:
         """(n, 1): what squared distances to the mean of a clique count, its size times its weight."""
         return self.weights * self.sizes
 
@@ -223,23 +229,23 @@ class _OnDevice:
 
     @cached_property
     def degree(self) -> Tensor:
-        degree = self._tensor(np.asarray(self.links.adjacency.sum(axis=1)).ravel())[:, None]
-        if self.links.cliques is None:
+        degree = self._tensor(np.asarray(self.graph.adjacency.sum(axis=1)).ravel())[:, None]
+        if self.graph.cliques is None:
             return degree
         return degree + self.weights * (self.sizes - 1)
 
     def product(self, rows: Tensor, out: Tensor | None) -> Tensor:
         out = rows.new_empty(rows.shape) if out is None else out
         out = out.zero_() if self.adjacency is None else self.adjacency.product(rows, out)
-        if self.links.cliques is not None:
+        if self.graph.cliques is not None:
             out.addcmul_(self._class_sums(rows).sub_(rows), self.weights)
         return out
 
     def energy(self, rows: Tensor) -> Tensor:
         parts = [piece.product(rows).square_().sum(0) for piece in self.incidence]
-        if self.links.cliques is not None:
+        if self.graph.cliques is not None:
             centred = rows - self._class_sums(rows).div_(self.sizes)
-            parts.append(centred.square_().mul_(self.spread).sum(0))
+            parts.append(centred.square_().mul_(self.centre_weights).sum(0))
         return reduce(torch.add, parts) if parts else rows.new_zeros(rows.shape[1])
 
     def _class_sums(self, rows: Tensor) -> Tensor:
@@ -261,16 +267,13 @@ def _compact(cliques: Any) -> np.ndarray:
 
 
 def _canonical(adjacency: Any) -> sp.csr_array:
-    """A private symmetric float64 CSR without diagonal, or a ValueError that says what is wrong."""
-    if isinstance(adjacency, Tensor):
-        host = adjacency.detach()
-        adjacency = from_torch_sparse(host) if host.layout != torch.strided else host.cpu().numpy()
-    if not sp.issparse(adjacency):
-        adjacency = np.asarray(adjacency)
+    """Copy an adjacency to a symmetric float64 CSR without diagonal; a ValueError says what is wrong."""
+    if isinstance(adjacency, Tensor) and not is_sparse(adjacency):
+        adjacency = adjacency.detach().cpu()
+    adjacency = as_scipy(adjacency) if is_sparse(adjacency) else np.asarray(adjacency)
     if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"an adjacency must be square, got shape {tuple(adjacency.shape)}")
-    if adjacency.dtype.kind not in "fiub":
-        raise ValueError(f"an adjacency must hold real numbers, got dtype {adjacency.dtype}")
+    refuse_other_than_real(adjacency.dtype, "an adjacency")
     S = sp.csr_array(adjacency, dtype=np.float64, copy=True)
     S.sum_duplicates()
     S.setdiag(0)
@@ -289,4 +292,4 @@ def _canonical(adjacency: Any) -> sp.csr_array:
             "use (S + S.T) / 2 or S.maximum(S.T)"
         )
     S = S.maximum(S.T).tocsr() if skew.nnz else S
-    return narrow(S)
+    return narrow_csr(S)

@@ -7,7 +7,6 @@ n x n, on the device where the data are.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,8 @@ import torch
 from torch import Tensor
 
 from ..data.as_data import as_tensor
-from ..data.csr import from_torch_sparse
+from ..data.sparse_input import is_sparse, read_csr
+from ..data.units import power_of_two
 from .distances import expand_squares, row_squares
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
@@ -73,7 +73,7 @@ class Points:
 
     def _measure(self, shape: tuple[int, ...], largest: float) -> None:
         self.n, self.m = shape
-        self.unit = math.ldexp(1.0, math.frexp(largest)[1] - 1) if largest else 1.0
+        self.unit = power_of_two(largest)
 
     def _bound(self, width: int) -> None:
         norms = row_squares(self.samples)
@@ -104,9 +104,9 @@ class SparsePoints(Points):
 
 def read_points(X: Any) -> Points:
     """Samples `(n, ...)`, flattened, dense or sparse; a ValueError or TypeError says what is wrong with them."""
-    sparse = sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided)
-    X = _sparse(X) if sparse else as_tensor(X)
-    if X.ndim < 2 or (sparse and X.ndim > 2) or 0 in X.shape:
+    sparse = is_sparse(X)
+    X = read_csr(X, dtype=np.float64) if sparse else as_tensor(X)
+    if X.ndim < 2 or 0 in X.shape:
         raise ValueError(f"X has shape {tuple(X.shape)}; it must be (n_samples, n_features, ...), no dimension empty")
     values = torch.from_numpy(X.data) if sparse else X
     bad = int((~values.isfinite()).sum())
@@ -152,14 +152,3 @@ def join_pairs(pairs: Sequence[Pairs]) -> Pairs:
     none: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     i, j, squared = (np.concatenate(part) for part in zip(none, *pairs, strict=True))
     return i, j, squared
-
-
-def _sparse(X: Any) -> sp.csr_array:
-    X = from_torch_sparse(X) if isinstance(X, Tensor) else X
-    if X.format not in ("csr", "csc", "coo"):
-        raise TypeError(f"X: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
-    if X.dtype.kind not in "fiub":
-        raise ValueError(f"X has dtype {X.dtype}; it must hold real numbers (complex and text are not supported)")
-    X = sp.csr_array(X, dtype=np.float64, copy=True)
-    X.sum_duplicates()
-    return X

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Protocol
 
 import torch
@@ -21,14 +21,14 @@ class Rule(Protocol):
 
 
 def compose(*rules: Rule) -> Rule:
-    """Rules in turn on the same block: no new data product. `compose(m_matrix, hals)` suits graph models best."""
+    """Apply rules in turn to the same block: no new data product. `compose(m_matrix, hals)` suits graph models best."""
+    return partial(_apply_in_turn, rules)  # a value: equal rules make an equal composition
 
-    def both(F: Tensor, block: Block) -> Tensor:
-        for rule in rules:
-            F = rule(F, block)
-        return F
 
-    return both
+def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:
+    for rule in rules:
+        F = rule(F, block)
+    return F
 
 
 def stored_as_linear(F: Tensor, block: Block) -> Tensor:

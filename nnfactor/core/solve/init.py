@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..data.as_data import Data
+from ..data.base import Data
 from ..factors import as_factor, divide
 
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import torch
 
-from ..data.as_data import Data
-from ..data.dense import Dense
+from ..data.base import Data
 
-# A problem is counted in copies of its factors: states, pulls, temporaries of rules, results. Peak memory of 42
+# A problem is counted in copies of its factors: states, gradients, temporaries of rules, results. Peak memory of 42
 # problems (float32, k = 20) over that of two: multiplicative 10, HALS 12, Kullback-Leibler 23, NGE 31 copies a problem
 # at 4000 x 300, NTF 13 (of its matrix's sides) at 300 x 60 x 60, sparse 6 at 6000 x 3000.
 COPIES = 32
@@ -19,31 +18,25 @@ COPIES = 32
 SHARE = 0.5  # of the free memory
 
 
-def work(data: Data) -> int:
-    """Entries that a product with the data reads."""
-    return prod(data.shape) if isinstance(data, Dense) else len(data.rows.values)
-
-
 def bytes_per_problem(data: Data, rank: int) -> int:
-    """Bytes that one problem needs at most; the factors of a tensor count as those of its matrix, groups of modes."""
-    if isinstance(data, Dense):
-        numbers = COPIES * sum(data.matrix.shape) * rank
-    else:
-        numbers = COPIES * sum(data.shape) * rank + 2 * len(data.rows.values)  # ratios on the pattern
+    """Estimate the bytes that one problem needs at most."""
+    numbers = COPIES * data.rows_per_problem * rank
+    if data.entries_read < prod(data.shape):  # ratios at the stored entries are made whole, those of all in chunks
+        numbers += 2 * data.entries_read
     return numbers * data.dtype.itemsize
 
 
-def fitting(problems: int, each: int, device: torch.device, max_bytes: int | None = None) -> int:
-    """How many problems run at once, in batches of nearly equal size."""
+def problems_per_batch(problems: int, each: int, device: torch.device, max_bytes: int | None = None) -> int:
+    """Choose how many problems of `each` bytes run at once, in batches of nearly equal size."""
     if max_bytes is not None and max_bytes < each:
         raise ValueError(f"max_bytes={max_bytes} is too little for one problem; it needs about {each} bytes")
-    room = max_bytes if max_bytes is not None else SHARE * free_bytes(device)
-    most = max(1, int(min(problems, room // each)))
+    budget = max_bytes if max_bytes is not None else SHARE * free_bytes(device)
+    most = max(1, int(min(problems, budget // each)))
     return ceil(problems / ceil(problems / most))
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that can still be taken on a device; infinity where nobody says."""
+    """Measure the memory that can still be taken on a device; infinity where nobody says."""
     if device.type == "cuda":
         kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + kept
@@ -53,7 +46,7 @@ def free_bytes(device: torch.device) -> float:
 
 
 def _available() -> float:
-    """What the operating system could give, caches included where it tells."""
+    """Ask the operating system what it could give, caches included where it tells."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
         return next(1024.0 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable"))
@@ -66,7 +59,7 @@ def _available() -> float:
 
 
 def _group_limit() -> float:
-    """What a container leaves (control groups, version 2)."""
+    """Read what a container leaves (control groups, version 2)."""
     group = Path("/sys/fs/cgroup")
     try:
         limit, used = ((group / name).read_text().strip() for name in ("memory.max", "memory.current"))

@@ -19,8 +19,7 @@ import torch
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
-from ..data.as_data import Samples
-from ..data.sparse import Sparse
+from ..data.base import Data
 from ..factors import divide, gram, khatri_rao
 from ..graph.graph import Graph
 from ..rules.base import Rule
@@ -51,7 +50,7 @@ def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_
     return V
 
 
-def start_coefficients(data: Samples, factors: Factors, modes: Sequence[str]) -> Tensor:
+def start_coefficients(data: Data, factors: Factors, modes: Sequence[str]) -> Tensor:
     """Where coefficients of samples never seen begin: the same in all columns, the best such for every row."""
     Us = [factors[m] for m in modes]
     wide = khatri_rao(Us)
@@ -109,9 +108,9 @@ class MiniBatchSweep:
         assert isinstance(self.fit, Fit | BetaFit)
         own = cast("Sequence[Laplacian]", terms[1:])
         self.graphs = [replace(g, norms_of=()) for g in own]
-        self.data, self.rules, self.n_repeats = cast(Samples, self.fit.data), rules, n_repeats
+        self.data, self.rules, self.n_repeats = cast(Data, self.fit.data), rules, n_repeats
         self.rows = [torch.from_numpy(rows).to(self.data.device) for rows in batches]
-        self.pieces = [self.data.take(rows) for rows in self.rows] if isinstance(self.data, Sparse) else []
+        self.piece = self.data.pieces(self.rows)
         self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
         modes = self.fit.modes[1:]
@@ -124,7 +123,7 @@ class MiniBatchSweep:
         factors, shares = {**(self.settle(factors) if self.graphs else factors)}, {}
         factors |= zero_sums(self.term, factors)
         for b, rows in enumerate(self.rows):
-            shares[b] = self.term.sum_samples(self._piece(b), {**factors, "V": _rows(factors["V"], rows)})
+            shares[b] = self.term.sum_samples(self.piece(b), {**factors, "V": _rows(factors["V"], rows)})
             factors |= update_sums({key: factors[key] for key in shares[b]}, shares[b])
         return {"factors": self._with_energy(factors)} | ({"shares": shares} if self.graphs else {})
 
@@ -163,15 +162,8 @@ class MiniBatchSweep:
     def _here(self, factors: Factors, b: int) -> tuple[list, dict[str, Tensor]]:
         """The model of one batch with the other samples fixed, and its factors."""
         V, rows = factors["V"], self.rows[b]
-        terms = [replace(self.fit, data=self._piece(b)), *(BatchLaplacian(cut, cut.outside(V)) for cut in self.cuts[b])]
+        terms = [replace(self.fit, data=self.piece(b)), *(BatchLaplacian(cut, cut.outside(V)) for cut in self.cuts[b])]
         return terms, {**factors, "V": _rows(V, rows)}
-
-    def _piece(self, b: int) -> Samples:
-        """The samples of a batch, with nothing remembered: a product per batch would outweigh the data.
-
-        Dense rows are copied at every visit; sparse ones, which the host cuts out and turns, once at the start.
-        """
-        return self.pieces[b].anew() if self.pieces else self.data.take(self.rows[b])
 
     def _with_energy(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
         """The energies of all links, afresh: differences would collect rounding over many epochs."""

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..data.as_data import Data
-from ..data.sparse_tensor import SparseTensor
+from ..data.base import Data
 from ..factors import as_factor, divide
 from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
@@ -108,8 +107,8 @@ SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry;
 def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) -> Tensor:
     """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
 
-    The start knows the sum of a row only. A row that has settled stays as it is, and leaves when half of them have (but
-    for sparse tensors, of which there are no parts): its coefficients do not depend on the batch.
+    The start knows the sum of a row only. A row that has settled stays as it is, and leaves when half of them have: its
+    coefficients do not depend on the batch.
 
     Raises
     ------
@@ -134,7 +133,7 @@ def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) ->
         rows, at = rows[going], at[going]
         if not len(rows):
             break
-        if 2 * len(rows) <= len(F) and not isinstance(data, SparseTensor):  # all the copies together are one of X
+        if 2 * len(rows) <= len(F):  # all the copies together are one of X
             data, F, at = data.take(at), F.mT.index_select(-1, at).mT, torch.arange(len(rows), device=data.device)
             fit = BetaFit(data, modes, beta)
     bad = int((~V.isfinite()).any(1).sum())

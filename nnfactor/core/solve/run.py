@@ -108,6 +108,8 @@ class Run:
     objective, n_iter, converged : numpy arrays
     rows : list of (iteration, seconds, problems, objectives)
         The history; `history(p)` is that of one problem.
+    n_batches : int
+        Mini-batches that an iteration visits; 1 where it takes all samples at once.
     """
 
     factors: dict[str, Tensor]
@@ -115,6 +117,7 @@ class Run:
     n_iter: np.ndarray
     converged: np.ndarray
     rows: list[tuple[int, float, np.ndarray, Any]] = field(repr=False)
+    n_batches: int = 1
 
     def history(self, problem: int = 0) -> dict[str, np.ndarray]:
         """Equal-length arrays iteration, objective, seconds; entry 0 is the start."""

@@ -8,12 +8,12 @@ from functools import reduce
 import torch
 from torch import Tensor
 
-from ..data.as_data import Samples
+from ..data.base import Data
 from ..factors import as_factor
 from .init import nndsvda
 
 
-def start(views: Sequence[Samples], scales: Sequence[float], n_components: int, seed: int, svd: bool) -> list[Tensor]:
+def start(views: Sequence[Data], scales: Sequence[float], n_components: int, seed: int, svd: bool) -> list[Tensor]:
     """`[V, U1, ..., UP]` for views of the same samples, each as if multiplied by `sqrt(scales[p])`.
 
     `svd`: nonnegative double SVD of the views side by side (k at most min(n, sum of m)); else |normal| factors with
@@ -33,13 +33,13 @@ def start(views: Sequence[Samples], scales: Sequence[float], n_components: int, 
     ]
 
 
-def _normal(rows: int, k: int, seed: int, like: Samples) -> Tensor:
+def _normal(rows: int, k: int, seed: int, like: Data) -> Tensor:
     """|normal|, drawn on the CPU in float64, alike everywhere."""
     generator = torch.Generator().manual_seed(seed % 2**63)
     return torch.randn(k, rows, generator=generator, dtype=torch.float64).abs_().to(like.device).to(like.dtype).mT
 
 
-def _size(X: Samples) -> Tensor:
+def _size(X: Data) -> Tensor:
     """The mean entry, or the root mean square where there are negative ones."""
     return X.mean() if X.smallest() >= 0 else (X.sqnorm() / (X.shape[0] * X.shape[1])).sqrt()
 
@@ -49,7 +49,7 @@ class _SideBySide:
 
     order = 2
 
-    def __init__(self, views: Sequence[Samples], scales: Sequence[float]) -> None:
+    def __init__(self, views: Sequence[Data], scales: Sequence[float]) -> None:
         self.views, self.roots = views, [s**0.5 for s in scales]
         self.widths = [X.shape[1] for X in views]
         self.shape = (sum(self.widths), views[0].shape[0])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .. import divergence
 from ..block import Block
-from ..data.as_data import Data
+from ..data.base import Data
 from .base import Factors, Term
 from .fit import read_data
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..data.as_data import Data, as_data
+from ..data.as_data import as_data
+from ..data.base import Data
 from ..factors import gram
 from .base import Factors, Term
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,9 @@ class Laplacian(Term):
         (papers 000 and 002, Eq. 9). Empty: the plain `tr(V' L V)`.
     weight : float, Tensor or str
         A number, one number per problem, or the name of an entry of the state that holds them.
-    columns : array (k,) or None
-        Weights >= 0 of the columns; a boolean mask says which ones the graph acts on. Default: all. Columns outside
-        the first and the last nonzero weight cost nothing.
+    columns : slice, array (k,) or None
+        The columns that the graph acts on, a mask of them, or their weights >= 0. None: all. Columns outside the first
+        and the last nonzero weight cost nothing.
     split : {"net", "paper"}
         What a gauge factor sees. `v_j' L v_j >= 0` is one number ("net"); the papers' Eqs. 25 and 15 split it into
         `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
@@ -59,12 +60,13 @@ class Laplacian(Term):
     cache: TensorCache = field(default_factory=TensorCache, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "graph", as_graph(self.graph, "graph"))
+        # a copy has no products and device copies yet: what a run makes of the graph ends with the term
+        object.__setattr__(self, "graph", copy(as_graph(self.graph, "graph")))
         object.__setattr__(self, "norms_of", tuple(self.norms_of))
         check_weight(self)
         if self.split not in ("net", "paper"):
             raise ValueError(f"split must be 'net' or 'paper', got {self.split!r}")
-        if self.columns is not None:
+        if self.columns is not None and not isinstance(self.columns, slice):
             weights = np.asarray(self.columns.cpu() if isinstance(self.columns, Tensor) else self.columns, dtype=float)
             if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
                 raise ValueError("columns must be a mask or finite weights >= 0, one per column")
@@ -75,17 +77,20 @@ class Laplacian(Term):
         """The factor and its gauge."""
         return (self.on, *self.norms_of)
 
-    @cached_property
-    def span(self) -> slice | None:
+    def _span(self, V: Tensor) -> slice | None:
         """The columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:
             return None
+        if isinstance(self.columns, slice):
+            start, stop, _ = self.columns.indices(V.shape[-1])
+            return slice(start, stop) if start < stop else slice(0, 0)
         some = np.flatnonzero(self.columns)
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
     def block(self, factors: Factors, name: str) -> Block:
         """On `on`: `+ D` and `- S` with one weight per column. On a gauge factor: weights of its columns."""
-        V, span = factors[self.on], self.span
+        V = factors[self.on]
+        span = self._span(V)
         if span == slice(0, 0):
             return Block()
         c = self._scale(factors, skip=name)
@@ -98,12 +103,13 @@ class Laplacian(Term):
 
     def value(self, factors: Factors) -> Tensor:
         """Summed edge by edge, never as a difference."""
-        energy = self.graph.energy(factors[self.on], self.span)
+        energy = self.graph.energy(factors[self.on], self._span(factors[self.on]))
         return (self._scale(factors) * energy).sum((-2, -1), dtype=torch.float64)
 
     def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
         """Weights of its columns `(..., 1, span)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
-        V, span = factors[self.on], self.span or slice(None)
+        V = factors[self.on]
+        span = self._span(V) or slice(None)
         number = 1.0 if isinstance(self.weight, Tensor | Weight) else float(self.weight)
         c = self.cache((number, V.device, V.dtype, V.shape[-1]), (), lambda: self._columns(V, number))
         if isinstance(self.weight, Tensor | Weight):
@@ -112,10 +118,10 @@ class Laplacian(Term):
 
     def _columns(self, V: Tensor, weight: float) -> Tensor:
         """Weight times column weights, `(1, span)`."""
-        ones = np.ones(V.shape[-1]) if self.columns is None else self.columns[self.span]
-        return torch.from_numpy(weight * ones).to(V.device, V.dtype).unsqueeze(0)
+        ones = np.ones(V.shape[-1]) if self.columns is None or isinstance(self.columns, slice) else self.columns
+        return torch.from_numpy(weight * ones[self._span(V) or slice(None)]).to(V.device, V.dtype).unsqueeze(0)
 
     def _all(self, c: Tensor, V: Tensor) -> Tensor:
         """Weights of all columns from those of the span: zero elsewhere."""
-        span = self.span
+        span = self._span(V)
         return c if span is None else torch.constant_pad_nd(c, (span.start, V.shape[-1] - span.stop))

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..block import Block, Design, Quad, RowSubset, RowSubsetLinear, split, split_signs, weighted
-from ..data.as_data import Samples
+from ..cache import TensorCache
 from ..factors import gram
 from .base import Factors, Term, WeightLike, per_column
 from .fit import Fit
@@ -64,6 +64,11 @@ class Views(Term):
         object.__setattr__(self, "scales", scales)
 
     @cached_property
+    def _cache(self) -> TensorCache:
+        """Of what depends on several views: the data of all are among the inputs."""
+        return TensorCache(*(X for fit in self.fits for X in fit.data.cache.data))
+
+    @cached_property
     def factor_names(self) -> tuple[str, ...]:
         """The shared factor, the views' own, and the weights."""
         return (*dict.fromkeys(name for fit in self.fits for name in fit.factor_names), self.weights)
@@ -91,7 +96,7 @@ class Views(Term):
         for fit, w in zip(self.fits, weights, strict=True):
             if _slim(fit) and not isinstance(fit, SemiFit):
                 U = factors[fit.modes[1]]
-                linear_minus = cast(Samples, fit.data).times(w * U, linear_minus)
+                linear_minus = fit.data.times(w * U, linear_minus)
                 blocks.append(Block(quads=(Quad(gram(U)),)))
             else:
                 blocks.append(fit.block(factors, name))
@@ -99,8 +104,8 @@ class Views(Term):
 
     def _shares(self, factors: Factors) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """The weight of every view times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
-        pi, first = factors[self.weights], self.fits[0].data
-        return first.cache(("shares", self), (pi,), lambda: self._split_weights(pi))
+        pi = factors[self.weights]
+        return self._cache("shares", (pi,), lambda: self._split_weights(pi))
 
     def _split_weights(self, pi: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         scales = self._scales_as(pi)
@@ -109,23 +114,22 @@ class Views(Term):
 
     def distances(self, factors: Factors) -> Tensor:
         """`s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; nearly free within sweeps (see `_cross`), and remembered."""
-        first, Fs = self.fits[0].data, [factors[name] for name in self.factor_names[:-1]]
-        return first.cache(("distances", self), Fs, lambda: self._distances(factors)).unsqueeze(-2)
+        Fs = [factors[name] for name in self.factor_names[:-1]]
+        return self._cache("distances", Fs, lambda: self._distances(factors)).unsqueeze(-2)
 
     def _distances(self, factors: Factors) -> Tensor:
         """`s_p (||X^p||^2 - 2 <X^p, V U^p'> + ||V U^p'||^2)` for all views at once."""
-        first = self.fits[0].data
         grams = torch.stack([gram(factors[fit.modes[1]]) for fit in self.fits], dim=-3)
         shared = gram(factors[self.fits[0].modes[0]]).unsqueeze(-3)
         last_first = [_cross(fit, factors) for fit in self.fits[::-1]]  # those that V has just read are in the cache
         cross = torch.stack(last_first[::-1], dim=-1)
-        norms = first.cache(("norms", self), (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
+        norms = self._cache("norms", (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
         return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * self._scales_as(norms)
 
     def _scales_as(self, like: Tensor) -> Tensor:
         """The scales `(P,)`, made once for every dtype."""
         make = lambda: torch.stack([like.new_full((), s) for s in self.scales])
-        return self.fits[0].data.cache(("scales", self, like.dtype), (), make)
+        return self._cache(("scales", like.dtype), (), make)
 
     def value(self, factors: Factors) -> Tensor:
         """The weighted sum of the distances."""

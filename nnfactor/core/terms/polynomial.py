@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
-import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..data.as_data import Data
-from ..data.dense import Dense
-from ..data.sparse import Sparse
+from ..data.base import Data, sample_sqnorms
 from ..factors import gram
 from .base import Factors, Term
 from .fit import read_data
@@ -64,7 +60,7 @@ class PolynomialFit(Term):
     def value(self, factors: Factors) -> Tensor:
         """Exact to rounding of `sum_i (x_i'x_i)^d`."""
         V, W = (factors[m] for m in self.modes)
-        own = self.data.cache(("poly", self.degree), (), lambda: _row_squares(self.data).pow(self.degree).sum())
+        own = self.data.cache(("poly", self.degree), (), lambda: sample_sqnorms(self.data).pow(self.degree).sum())
         cross = (V.double() * self._products(W).double().pow(self.degree)).sum((-2, -1))
         square = (gram(V.double()) * gram(W.double()).pow(self.degree)).sum((-2, -1))
         return (own - 2 * cross + square).clamp(min=0)
@@ -95,13 +91,3 @@ class PrintedPolynomialFit(PolynomialFit):
         weighted = V.sum(-2, keepdim=True).mT * self._slope(gram(W))  # diag(colsum V) K'_ww
         linear_plus = (weighted.mT @ W.mT).mT
         return Block(linear_minus=self.data.mttkrp([slope, W], 1), linear_plus=linear_plus, quadratic=False)
-
-
-def _row_squares(data: Data) -> Tensor:
-    """`x_i'x_i` for every sample, float64."""
-    if isinstance(data, Dense):
-        return data.X.double().square().sum(1)
-    data = cast(Sparse, data)
-    rows, _ = data.indices
-    squares = torch.zeros(data.shape[0], dtype=torch.float64, device=data.device)
-    return squares.index_add(0, rows, data.rows.values.double().square())

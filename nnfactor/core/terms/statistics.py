@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..data.as_data import Samples
+from ..data.base import Data
 from ..factors import contract_others, divide, gram, khatri_rao, square_norms
 from .base import Factors, Term
 from .laplacian import Laplacian
@@ -41,7 +41,7 @@ class SufficientStatistics(Term):
         """The bases."""
         return self.modes
 
-    def sum_samples(self, data: Samples, factors: Factors) -> Sums:
+    def sum_samples(self, data: Data, factors: Factors) -> Sums:
         """What samples `data` with coefficients `factors["V"]` add to the sums (but for the graphs)."""
         V = factors["V"]
         return {"gram": gram(V), "linear_minus": data.times_transposed(V)}
@@ -80,7 +80,7 @@ class KLStatistics(Term):
         """The one basis."""
         return self.modes
 
-    def sum_samples(self, data: Samples, factors: Factors) -> Sums:
+    def sum_samples(self, data: Data, factors: Factors) -> Sums:
         """What samples add to the sums, at the current bases."""
         V, U = factors["V"], factors[self.modes[0]]
         linear_minus, linear_plus = data.ratio_products([V, U], 1, 1.0)

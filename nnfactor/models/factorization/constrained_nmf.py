@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -11,12 +11,13 @@ from torch import Tensor
 from ...core import Run
 from ...core.terms.must_link import GroupedFit, SampleGroups, group_samples
 from ..shared.base import Factorization
-from ..shared.fitting import Model
+from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
-from ..shared.solvers import rule_key, unsupervised_rule
+from ..shared.solvers import unsupervised_rule
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ConstrainedNMF(Factorization):
     """Constrained NMF (Liu, Wu, Li, Cai and Huang 2012): labelled samples of one class share their coefficients.
 
@@ -62,59 +63,28 @@ class ConstrainedNMF(Factorization):
     ((4, 2), True)
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        solver: str = "multiplicative",
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
+    solver: str = "multiplicative"
+    transform_method: str = "nnls"
 
-    def _prepare(self, source: Inputs, y: Any) -> None:
-        codes, self.classes_ = encode_labels(y, source.data.shape[0]) if y is not None else (None, np.array([]))
-        self._ties = SampleGroups(group_samples(codes, source.data.shape[0]))
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        n = inputs.data.shape[0]
+        codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
+        return {"classes_": classes, "groups": SampleGroups(group_samples(codes, n))}
 
-    def _batch_key(self, source: Inputs) -> Hashable:
-        return rule_key(self.solver, 2, self.n_components)
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        groups, k = learnt["groups"], int(self.n_components)
+        rule = unsupervised_rule(self.solver, 2, k)
+        term = GroupedFit(inputs.data, ("Z", "U1"), groups)
+        shapes = {"Z": (len(groups.sizes), k), "U1": (inputs.data.shape[1], k)}
+        return self._cp_model(inputs, [term], {"U1": rule, "Z": rule}, shapes=shapes, embed=groups.spread)
 
-    def _model(self, source: Inputs, y: Any) -> Model:
-        rule = unsupervised_rule(self.solver, 2, self.n_components)
-        return Model([GroupedFit(source.data, ("Z", "U"), self._ties)], {"U": rule, "Z": rule}, ("Z", "U"))
-
-    def _start(self, source: Inputs, restart: int) -> list[Tensor]:
-        V, U = super()._start(source, restart)
+    def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
+        """The rows of Z: as given, or the means of a class where V was drawn."""
+        start, groups = super()._start(inputs, model, seeds, restart), cast(GroupedFit, model.terms[0]).groups
+        Z = start["Z"]
         given = not restart and not isinstance(self.init, str)
-        return [V * self._ties.weights(V) if given else self._ties.gather(V), U]
+        return {**start, "Z": Z * groups.weights(Z) if given else groups.gather(Z)}
 
-    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
-        k = int(self.n_components)
-        return {"Z": (len(self._ties.sizes), k), "U": (source.data.shape[1], k)}
-
-    def _embedded(self, V: Tensor) -> Tensor:
-        return self._ties.spread(V)
-
-    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
-        super()._publish(source, model, result)
-        self.Z_ = self.embedding_[np.unique(self._ties.groups, return_index=True)[1]]
-        del self._ties
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
+        found = super()._results(inputs, learnt, model, run)
+        return {**found, "Z_": found["embedding_"][np.unique(learnt["groups"].groups, return_index=True)[1]]}

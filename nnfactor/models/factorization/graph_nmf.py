@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from torch import Tensor
 
-from ...core import Fit, Graph, Laplacian, Rule, Term
+from ...core import Fit, Graph, Laplacian, Rule, Term, step
 from ...core.factors import normalize_columns
 from ...core.rules.hals import hals
 from ...core.rules.m_matrix import m_matrix
 from ...core.rules.multiplicative import multiplicative
 from ...graphs import knn_graph
 from ..shared.base import Factorization
-from ..shared.fitting import Model, values_of, weight_of
+from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
 from ..shared.parameters import graph_over, nonnegative, one_of
-from ..shared.solvers import cg_steps, fastest, hals_sweeps
+from ..shared.solvers import cg_steps, fastest
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GraphNMF(Factorization):
     """Graph-regularised NMF (Cai, He, Han and Huang 2011); with labels SGNMF, as paper 001 compares with.
 
@@ -85,81 +85,36 @@ class GraphNMF(Factorization):
     array([0, 1])
     """
 
-    _batched = ("lam",)
+    lam: float = 1.0
+    graph: Any = "knn"
+    n_neighbors: int = 5
+    scale_free: bool = False
+    solver: str = "multiplicative"
+    transform_method: str = "nnls"
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        lam: float = 1.0,
-        graph: Any = "knn",
-        n_neighbors: int = 5,
-        scale_free: bool = False,
-        solver: str = "multiplicative",
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.lam = lam
-        self.graph = graph
-        self.n_neighbors = n_neighbors
-        self.scale_free = scale_free
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
+    _weights = ("lam",)
 
-    def _prepare(self, source: Inputs, y: Any) -> None:
-        self.graph_ = self._links(source, y)
-
-    def _model(self, source: Inputs, y: Any) -> Model:
-        norms_of = ("U",) if self.scale_free else ()
-        terms: list[Term] = [Fit(source.data, ("V", "U")), Laplacian(self.graph_, "V", norms_of, weight_of(self.lam))]
-        names = ("V", "U")
-        if self.solver == "auto":
-            solve = partial(m_matrix, cg=self._cg_steps())
-            rules, method = fastest(names, source.data.shape, int(self.n_components), solve, norms_of=self.scale_free)
-            return Model(terms, rules, names, method)
-        named: dict[str, tuple[Rule, Rule]] = {"m_matrix": (multiplicative, m_matrix), "hals": (hals, hals)}
-        basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
-        return Model(terms, {"U": basis, "V": embedding}, names)
-
-    def _batch_key(self, source: Inputs) -> Hashable:
-        if self.solver != "auto":
-            return ()
-        return hals_sweeps(source.data.shape, int(self.n_components)), self._cg_steps()
-
-    def _cg_steps(self) -> int:
-        return cg_steps(max(values_of(self.lam)) * self.graph_.mean_degree, momentum=self.scale_free)
-
-    def _links(self, source: Inputs, y: Any) -> Graph:
-        n = source.data.shape[0]
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        n = inputs.data.shape[0]
         knn = isinstance(self.graph, str)
-        links = knn_graph(source.X, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
-        codes, self.classes_ = encode_labels(y, n) if y is not None else (None, np.array([]))
-        return links if codes is None else overwrite_labelled(links, codes)
+        graph = knn_graph(inputs.X, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
+        codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
+        return {"graph_": graph if codes is None else overwrite_labelled(graph, codes), "classes_": classes}
 
-    def _published(self, factors: list[Tensor]) -> list[Tensor]:
-        return normalize_columns(factors) if self.scale_free else factors
-
-    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
-        (n, m), k = source.data.shape, int(self.n_components)
-        return {"V": (n, k), "U": (m, k)}
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        names, k, graph = ("V", "U1"), int(self.n_components), learnt["graph_"]
+        penalty = Laplacian(graph, "V", ("U1",) if self.scale_free else (), float(self.lam))
+        terms: list[Term] = [Fit(inputs.data, names), penalty]
+        if self.solver == "auto":
+            cg = cg_steps(float(self.lam) * graph.mean_degree, momentum=self.scale_free)
+            solve = partial(m_matrix, cg=cg)
+            rules, method = fastest(names, inputs.data.shape, k, solve, norms_of=self.scale_free)
+        else:
+            named: dict[str, tuple[Rule, Rule]] = {"m_matrix": (multiplicative, m_matrix), "hals": (hals, hals)}
+            basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
+            rules, method = {"U1": basis, "V": embedding}, step
+        normalize = {"normalize": normalize_columns} if self.scale_free else {}
+        return self._cp_model(inputs, terms, rules, method, **normalize)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 import scipy.sparse as sp
@@ -14,11 +14,11 @@ from ...core import Dense, Fit, Run
 from ...core.factors import gram
 from ...core.linalg import invert_spectrum
 from ...kernels import check_kernel, fix_kernel, root
-from ..shared.base import Factorization
-from ..shared.fitting import Model
-from ..shared.inputs import Inputs, _to, read
+from ..shared.base import Factorization, power
+from ..shared.fitting import Learnt, Model
+from ..shared.inputs import Inputs, place_factor, read
 from ..shared.parameters import one_of
-from ..shared.solvers import rule_key, unsupervised_rule
+from ..shared.solvers import unsupervised_rule
 
 
 class _InFeatureSpace(Factorization):
@@ -35,6 +35,7 @@ class _InFeatureSpace(Factorization):
         raise AttributeError(f"{type(self).__name__} has no to_cp: it is not a CP model of the data")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class KernelNMF(_InFeatureSpace):
     """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009, paper 004).
 
@@ -104,93 +105,61 @@ class KernelNMF(_InFeatureSpace):
     ((15, 4), (5, 4))
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        kernel: str | Callable[[Any, Any], Any] = "rbf",
-        *,
-        sigma: str | float = "median",
-        degree: int = 2,
-        features: str = "exact",
-        solver: str = "multiplicative",
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.kernel = kernel
-        self.sigma = sigma
-        self.degree = degree
-        self.features = features
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
-
-    def _batch_key(self, source: Inputs) -> Hashable:
-        return rule_key(self.solver, 2, self.n_components)
-
-    def _model(self, source: Inputs, y: Any) -> Model:
-        rule = unsupervised_rule(self.solver, 2, self.n_components)
-        return Model([Fit(source.data, ("V", "B"))], {"B": rule, "V": rule}, ("V", "B"))
+    kernel: str | Callable[[Any, Any], Any] = field(default="rbf", kw_only=False)
+    sigma: str | float = "median"
+    degree: int = 2
+    features: str = "exact"
+    solver: str = "multiplicative"
 
     def _read(self, X: Any, reset: bool) -> Inputs:
-        source = read(self, X, reset=reset, signed=self._takes_negative)
-        if self._pairwise and sp.issparse(source.X):
+        inputs = read(self, X, reset=reset, signed=self._takes_negative)
+        if self._pairwise and sp.issparse(inputs.X):
             raise TypeError("X: sparse input is not supported with kernel='precomputed'; use X.toarray()")
-        return source
+        return inputs
 
-    def _target(self, source: Inputs) -> Inputs:
-        """R in place of the data; what its decomposition says is kept for `_publish`."""
-        kernel = fix_kernel(self.kernel, self._samples(source, keep=True), sigma=self.sigma, degree=self.degree)
-        held = torch.finfo(source.data.dtype)
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        """R, which is factored, what its decomposition says, and the kernel."""
+        kernel = fix_kernel(self.kernel, self._samples(inputs, keep=True), sigma=self.sigma, degree=self.degree)
+        held = torch.finfo(inputs.data.dtype)
         if not held.tiny <= kernel.root_unit <= held.max:
             size = "large" if kernel.root_unit > 1 else "small"
             raise ValueError(
-                f"X is too {size} for degree={self.degree} in {source.data.dtype}; rescale X or use float64"
+                f"X is too {size} for degree={self.degree} in {inputs.data.dtype}; rescale X or use float64"
             )
         K, eps = kernel.gram()
-        S, values, E = root(K.to(source.data.device), eps, "kernel")
+        S, values, E = root(K.to(inputs.data.device), eps, "kernel")
         R = S.clamp(min=0)
-        self.root_clipped_ = float((R - S).norm() / S.norm()) if bool((S < 0).any()) else 0.0
-        self.kernel_ = replace(kernel, X=None) if self._pairwise else kernel
-        self._roots = (S, R, values, E, eps)
-        data = Dense(R.to(source.data.dtype))
-        return Inputs(data, source.X, kernel.root_unit, source.as_torch, source.shape)
+        return {
+            "root_clipped_": float((R - S).norm() / S.norm()) if bool((S < 0).any()) else 0.0,
+            "kernel_": replace(kernel, X=None) if self._pairwise else kernel,
+            "roots": (S, R, values, E, eps),
+            "data": Dense(R.to(inputs.data.dtype)),
+        }
 
-    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
-        n = source.data.shape[0]
-        return {"V": (n, int(self.n_components)), "B": (n, int(self.n_components))}
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        data, unit, k = learnt["data"], learnt["kernel_"].root_unit, int(self.n_components)
+        rule = unsupervised_rule(self.solver, 2, k)
+        shapes = dict.fromkeys(("V", "U1"), (data.shape[0], k))
+        fields: dict[str, Any] = {"shapes": shapes, "data": [data], "scales": (unit, 1.0), "unit": power(unit, 2.0)}
+        return self._cp_model(inputs, [Fit(data, ("V", "U1"))], {"U1": rule, "V": rule}, **fields)
 
-    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
-        super()._publish(source, model, result)
-        del self.components_  # B' has a column per sample, not per feature
-        B = _to(self.factors_[0], source.data).double()
-        A, self._maps = _feature_maps(B, *self._roots)
-        del self._roots
-        self.dual_coef_ = source.to_caller((A / self.kernel_.root_unit).to(source.data.dtype))
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
+        found = super()._results(inputs, learnt, model, run)
+        del found["components_"]  # U' has a column per sample, not per feature
+        U = place_factor(found["factors_"][0], model.data[0]).double()
+        A, found["_maps"] = _feature_maps(U, *learnt["roots"])
+        found["dual_coef_"] = inputs.to_caller((A / model.scales[0]).to(inputs.data.dtype))
+        return found
 
-    def _features(self, source: Inputs) -> Tensor:
-        kernel, device = self.kernel_.on(source.data.device), source.data.device
-        K = kernel.rows(self._samples(source)).to(device)
+    def _features(self, inputs: Inputs) -> Tensor:
+        kernel, device = self.kernel_.on(inputs.data.device), inputs.data.device
+        K = kernel.rows(self._samples(inputs)).to(device)
         return K @ self._maps[self.features].to(device) * kernel.root_unit
 
-    def _samples(self, source: Inputs, keep: bool = False) -> Any:
+    def _samples(self, inputs: Inputs, keep: bool = False) -> Any:
         """What a kernel is computed from; a copy that survives changes of the caller's data, if it is kept."""
-        X = source.X
-        if callable(self.kernel) and isinstance(X, Tensor) and not source.as_torch:
+        X = inputs.X
+        if callable(self.kernel) and isinstance(X, Tensor) and not inputs.as_torch:
             X = X.cpu().numpy()
         return X if not keep else X.clone() if isinstance(X, Tensor) else X.copy()
 

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import BetaFit, Block, Run
+from ...core import BetaFit, Block
+from ...core.data.units import power_of_two
 from ...core.factors import divide
 from ...core.rules.multiplicative import multiplicative
 from ...core.terms.base import Factors
-from ..shared.base import Factorization
-from ..shared.fitting import Model
-from ..shared.inputs import Inputs, _to
+from ..shared.base import Factorization, power
+from ..shared.fitting import Learnt, Model
+from ..shared.inputs import Inputs
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class LNMF(Factorization):
     """Local nonnegative matrix factorization (Li, Hou, Zhang and Cheng 2001): a heuristic, kept as a baseline.
 
@@ -34,8 +34,8 @@ class LNMF(Factorization):
     ----------
     n_components : int
         Rank k.
-    init : {"auto", "random", "nndsvda"} or tuple (V, W)
-        As for `NMF`; W is U.
+    init : {"auto", "random", "nndsvda"} or tuple (V, U)
+        As for `NMF`.
     tol : float
         Default 0: exactly `max_iter` iterations, as in the papers, for there is no falling objective to stop by.
         Otherwise stop when the divergence fell by no more than tol times its start value, or rose, over 10 iterations.
@@ -67,52 +67,24 @@ class LNMF(Factorization):
     ([1.0, 1.0, 1.0], 200)
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 200,
-        tol: float = 0.0,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
+    max_iter: int = 200
+    tol: float = 0.0
+    transform_method: str = "nnls"
 
-    def _model(self, source: Inputs, y: Any) -> Model:
-        term = _Divergence(source.data, ("V", "W"), 1.0, source.scale)
-        return Model([term], {"V": _root_rule, "W": _unit_sums}, ("V", "W"))
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""
+        root = power_of_two(math.sqrt(inputs.data.largest() * inputs.scale), reach=15)
+        return {"data": inputs.data.scaled(inputs.scale / root / root), "scale": root}
 
-    def _target(self, source: Inputs) -> Inputs:
-        """Extreme data are divided by `scale ** 2`, a power of four, for V is in units of their root."""
-        peak = source.data.largest() * source.scale
-        root = 1.0 if peak == 0 or 2.0**-30 <= peak <= 2.0**30 else 2.0 ** (np.floor(np.log2(peak)) // 2)
-        return replace(source, data=source.data.scaled(source.scale / root / root), scale=float(root))
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        data, scale = learnt["data"], learnt["scale"]
+        term = _Divergence(data, ("V", "U1"), 1.0, scale)
+        rules = {"V": _root_rule, "U1": _unit_sums}
+        return self._cp_model(inputs, [term], rules, data=[data], scales=(scale, 1.0), unit=power(scale, 2.0))
 
-    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
-        super()._publish(source, model, result)
-        V, U = (_to(F, source.data).double() for F in (self.embedding_, self.factors_[0]))
-        distance = float(source.data.residual_sq([V / source.scale / source.scale, U]).sqrt())
-        self.reconstruction_err_ = source.scale * source.scale * distance
-
-    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
-        (n, m), k = source.data.shape, int(self.n_components)
-        return {"V": (n, k), "W": (m, k)}
+    def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
+        (V, U), scale = factors, model.scales[0]
+        return {"reconstruction_err_": scale * scale * float(model.data[0].residual_sq([V / scale, U]).sqrt())}
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +94,9 @@ class _Divergence(BetaFit):
     stretch: float = 1.0
 
     def value(self, factors: Factors) -> Tensor:
-        V, W = (factors[m] for m in self.modes)
+        V, U = (factors[m] for m in self.modes)
         value = super().value(factors)
-        model = (V.sum(-2, dtype=torch.float64) * W.sum(-2, dtype=torch.float64)).sum(-1)
+        model = (V.sum(-2, dtype=torch.float64) * U.sum(-2, dtype=torch.float64)).sum(-1)
         total = self.data.mean() * math.prod(self.data.shape)
         more = math.log(self.stretch) * total + (1 / self.stretch - 1) * model
         return value if self.stretch == 1 else value + more

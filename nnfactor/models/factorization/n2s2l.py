@@ -6,11 +6,12 @@ Wang, Yan, Zhang and Zhang (2009), "Non-negative semi-supervised learning".
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from ...core import Graph
 from ...graphs import adjacency_graph, knn_graph
+from ..shared.fitting import Learnt
 from ..shared.inputs import Inputs
 from ..shared.parameters import graph_over, nonnegative, whole
 from .nge import NGE, MarginalFisher
@@ -18,6 +19,7 @@ from .nge import NGE, MarginalFisher
 ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class N2S2L(NGE):
     """Nonnegative semi-supervised learning: NGE with a third graph, over all samples, labelled or not.
 
@@ -66,72 +68,23 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     ((10, 3), 10)
     """
 
-    _batched = ("alpha", "beta")
+    beta: float = 1.0
+    neighbors: Any = 5
+    batch_size: None = field(init=False, default=None)  # a graph over all samples has no mini-batches
+    forgetting: float = field(init=False, default=0.0)
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        n_discriminative: int | None = None,
-        alpha: float = 10.0,
-        beta: float = 1.0,
-        graph: Any = "marginal_fisher",
-        neighbors: Any = 5,
-        solver: str = "auto",
-        basis_rule: str = "exact",
-        inner: str = "cg",
-        inner_iter: int | str = "auto",
-        inner_tol: float | None = None,
-        sample_shape: Sequence[int] | None = None,
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-        keep_embeddings: bool = False,
-    ) -> None:
-        super().__init__(
-            n_components,
-            n_discriminative=n_discriminative,
-            alpha=alpha,
-            graph=graph,
-            solver=solver,
-            basis_rule=basis_rule,
-            inner=inner,
-            inner_iter=inner_iter,
-            inner_tol=inner_tol,
-            sample_shape=sample_shape,
-            init=init,
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            transform_method=transform_method,
-            random_state=random_state,
-            device=device,
-            dtype=dtype,
-            callback=callback,
-            verbose=verbose,
-            keep_embeddings=keep_embeddings,
-        )
-        self.beta = beta
-        self.neighbors = neighbors
+    _weights: ClassVar[tuple[str, ...]] = ("alpha", "beta")
 
-    def _prepare(self, source: Inputs, y: Any) -> None:
-        super()._prepare(source, y)
-        self.neighbors_ = self._neighbor_graph(source)
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        return {**super()._learn(inputs, y), "neighbors_": self._neighbor_graph(inputs)}
 
-    def _weighted(self) -> list[tuple[Graph, Any, bool]]:
-        return [*super()._weighted(), (self.neighbors_, self.beta, True)]
+    def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
+        return [*super()._weighted(learnt), (learnt["neighbors_"], self.beta, True)]
 
-    def _neighbor_graph(self, source: Inputs) -> Graph:
+    def _neighbor_graph(self, inputs: Inputs) -> Graph:
         if isinstance(self.neighbors, numbers.Integral):
-            return knn_graph(source.samples, int(self.neighbors))
-        return graph_over(adjacency_graph(self.neighbors), "neighbors", source.data.shape[0])
+            return knn_graph(inputs.samples, int(self.neighbors))
+        return graph_over(adjacency_graph(self.neighbors), "neighbors", inputs.data.shape[0])
 
     def _default_graph(self) -> MarginalFisher:
         return MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)

@@ -7,28 +7,29 @@ Yang, Yan, Fu, Li and Huang (2008).
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from torch import Tensor
 
-from ...core import Fit, Graph, Laplacian, Rule, Term, hals, m_matrix, multiplicative, projected_gradient
+from ...core import Fit, Graph, Laplacian, Rule, Run, hals, m_matrix, multiplicative, projected_gradient, step
 from ...core.factors import normalize_columns
 from ...graphs import marginal_fisher_graphs
-from ..shared.base import mode_names
-from ..shared.fitting import Model, values_of, weight_of
+from ..shared.base import Factorization, mode_names
+from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_labels
-from ..shared.minibatch import Online
+from ..shared.minibatch import MiniBatches
 from ..shared.parameters import graph_over, nonnegative, one_of, whole
-from ..shared.solvers import cg_steps, fastest, hals_sweeps
+from ..shared.solvers import cg_steps, fastest
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
 
 
+@dataclass(eq=False, repr=False)
 class MarginalFisher(BaseEstimator):
     """Graphs of marginal Fisher analysis (Yan et al. 2007), as papers 000 and 002 use them; see `graphs`.
 
@@ -51,19 +52,19 @@ class MarginalFisher(BaseEstimator):
     >>> from nnfactor import NGE, MarginalFisher
     >>> X, y = np.random.default_rng(0).random((12, 5)), np.repeat([0, 1], 6)
     >>> NGE(n_components=3, graph=MarginalFisher(n_neighbors=1, n_pairs=4), random_state=0).fit(X, y).graph_[1]
-    Links(12 nodes, 4 links)
+    Graph(12 nodes, 4 edges)
     """
 
-    def __init__(self, n_neighbors: int | None = None, n_pairs: int = 20) -> None:
-        self.n_neighbors = n_neighbors
-        self.n_pairs = n_pairs
+    n_neighbors: int | None = None
+    n_pairs: int = 20
 
     def build(self, X: Any, y: np.ndarray) -> tuple[Graph, Graph]:
         """Intrinsic and penalty graph of samples `X` with integer labels `y` (-1: unlabelled, never linked)."""
         return marginal_fisher_graphs(X, y, n_neighbors=self.n_neighbors, n_pairs=self.n_pairs)
 
 
-class NGE(Online):
+@dataclass(kw_only=True, eq=False, repr=False)
+class NGE(MiniBatches, Factorization):
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
     Minimises, for columns 1..q of V on the intrinsic graph and the others on the penalty graph (paper 002, Eq. 9),
@@ -141,147 +142,96 @@ keep_embeddings
     ((15, 4), 2)
     """
 
+    n_discriminative: int | None = None
+    alpha: float = 10.0
+    graph: Any = "marginal_fisher"
+    solver: str = "auto"
+    basis_rule: str = "exact"
+    inner: str = "cg"
+    inner_iter: int | str = "auto"
+    inner_tol: float | None = None
+    sample_shape: Sequence[int] | None = None
+    transform_method: str = "nnls"
+    keep_embeddings: bool = False
+
     _tensors = True
-    _batched: tuple[str, ...] = ("alpha",)
+    _weights: ClassVar[tuple[str, ...]] = ("alpha",)
 
-    classes_: np.ndarray
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        """The two graphs, the classes that they come from, and the class code of every sample."""
+        n = inputs.data.shape[0]
+        codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
+        builder = self._default_graph() if isinstance(self.graph, str) else self.graph
+        if not isinstance(builder, BaseEstimator):
+            graphs = tuple(graph_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))
+        elif codes is None:
+            raise ValueError(
+                f"{type(self).__name__} requires y to be passed, but the target y is None: "
+                "graph='marginal_fisher' is built from labels (-1: unlabelled); without labels pass "
+                "graph=(intrinsic, penalty) and n_discriminative"
+            )
+        else:
+            graphs = builder.build(inputs.samples, codes)
+        return {"graph_": graphs, "classes_": classes, "codes": codes}
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        n_discriminative: int | None = None,
-        alpha: float = 10.0,
-        graph: Any = "marginal_fisher",
-        solver: str = "auto",
-        basis_rule: str = "exact",
-        inner: str = "cg",
-        inner_iter: int | str = "auto",
-        inner_tol: float | None = None,
-        sample_shape: Sequence[int] | None = None,
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-        keep_embeddings: bool = False,
-        batch_size: int | None = None,
-        forgetting: float = 4.0,
-    ) -> None:
-        self.n_components = n_components
-        self.n_discriminative = n_discriminative
-        self.alpha = alpha
-        self.graph = graph
-        self.solver = solver
-        self.basis_rule = basis_rule
-        self.inner = inner
-        self.inner_iter = inner_iter
-        self.inner_tol = inner_tol
-        self.sample_shape = sample_shape
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
-        self.keep_embeddings = keep_embeddings
-        self.batch_size = batch_size
-        self.forgetting = forgetting
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        names = mode_names(inputs.data)
+        graphs = self._graph_terms(names, learnt)
+        solve = self._graph_solve(graphs)
+        if self.solver == "auto":
+            rules, method = fastest(names, inputs.data.shape, int(self.n_components), solve)
+        else:
+            rule = {"hals": hals, "projected": projected_gradient}.get(self.solver, multiplicative)
+            rules = {**dict.fromkeys(names[1:], rule), "V": solve if self.solver == "m_matrix" else rule}
+            method = step
+        terms = [Fit(inputs.data, names), *graphs]
+        return self._cp_model(inputs, terms, rules, method, normalize=normalize_columns)
 
-    def _prepare(self, source: Inputs, y: Any) -> None:
-        self.graph_, _ = self._graphs(source, y)
+    def _graph_terms(self, names: tuple[str, ...], learnt: Learnt) -> list[Laplacian]:
+        """Each graph over its columns of V, weighed by the column norms of the bases."""
+        q, split = self._discriminative(learnt), "net" if self.basis_rule == "exact" else "paper"
+        return [
+            Laplacian(graph, "V", names[1:], float(weight), slice(q) if discriminative else slice(q, None), split)
+            for graph, weight, discriminative in self._weighted(learnt)
+        ]
 
-    def _batch_key(self, source: Inputs) -> Hashable:
-        sweeps = hals_sweeps(source.data.shape, int(self.n_components)) if self.solver == "auto" else ()
-        return self._discriminative(len(self.classes_)), self._inner_effort(), sweeps
+    def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
+        """Graphs, their weights, and whether the discriminative columns or the others have them."""
+        own, between = learnt["graph_"]
+        return [(own, self.alpha, True), (between, self.alpha, False)]
 
-    def _model(self, source: Inputs, y: Any) -> Model:
-        self.n_discriminative_ = self._discriminative(len(self.classes_))
-        return self._embedding_model(source)
-
-    def _batch_model(self, source: Inputs, y: Any) -> Model:
+    def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
         """Graphs inside the batch; the roles of the columns are settled by the first batch that has labels."""
         if not isinstance(self.graph, str | BaseEstimator):
             raise ValueError(
                 "partial_fit builds the graphs of every batch; graph=(intrinsic, penalty) over all samples cannot be "
                 "cut to a batch. Use graph='marginal_fisher' or MarginalFisher(...), or fit with batch_size"
             )
-        known, q = getattr(self, "classes_", np.array([])), getattr(self, "n_discriminative_", None)
-        self.graph_, n_classes = self._graphs(source, y)
-        self.n_discriminative_ = q if q is not None and len(known) else self._discriminative(n_classes)
+        learnt = dict(self._learn(inputs, y))
+        known, classes = getattr(self, "classes_", np.array([])), learnt["classes_"]
         if len(known):
-            self.classes_ = np.union1d(known, self.classes_) if len(self.classes_) else known
-        return self._embedding_model(source)
+            learnt["n_discriminative_"] = self.n_discriminative_
+            learnt["classes_"] = np.union1d(known, classes) if len(classes) else known
+        else:
+            learnt["n_discriminative_"] = self._discriminative(learnt)
+        return learnt
 
-    def _codes(self, y: Any, n_samples: int) -> np.ndarray | None:
-        return None if y is None else encode_labels(y, n_samples)[0]
+    def _past_graphs(self, names: tuple[str, ...]) -> list[Laplacian]:
+        return self._graph_terms(names, vars(self))
 
-    def _past_graphs(self, source: Inputs) -> list[Laplacian]:
-        return self._penalties(mode_names(source.data))
-
-    @property
-    def _first(self) -> np.ndarray:
-        """Which columns are discriminative."""
-        return np.arange(self.n_components) < self.n_discriminative_
-
-    def _embedding_model(self, source: Inputs) -> Model:
-        names = mode_names(source.data)
-        terms: list[Term] = [Fit(source.data, names), *self._penalties(names)]
-        if self.solver == "auto":
-            rules, method = fastest(names, source.data.shape, int(self.n_components), self._graph_solve())
-            return Model(terms, rules, names, method)
-        basis, embedding = self._rules()
-        return Model(terms, {**dict.fromkeys(names[1:], basis), "V": embedding}, names)
-
-    def _penalties(self, names: tuple[str, ...]) -> list[Laplacian]:
-        graph, first = (
-            partial(Laplacian, on="V", norms_of=names[1:], split="net" if self.basis_rule == "exact" else "paper"),
-            self._first,
-        )
-        return [
-            graph(links, weight=weight_of(weight), columns=first if discriminative else ~first)
-            for links, weight, discriminative in self._weighted()
-        ]
-
-    def _weighted(self) -> list[tuple[Graph, Any, bool]]:
-        """Graphs, their weights, and whether the discriminative columns or the others have them."""
-        own, between = self.graph_
-        return [(own, self.alpha, True), (between, self.alpha, False)]
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
+        found = super()._results(inputs, learnt, model, run)
+        return {**found, "n_discriminative_": self._discriminative(learnt)}
 
     def _default_graph(self) -> MarginalFisher:
         """What graph="marginal_fisher" means."""
         return MarginalFisher()
 
-    def _published(self, factors: list[Tensor]) -> list[Tensor]:
-        return normalize_columns(factors)
-
-    def _graphs(self, source: Inputs, y: Any) -> tuple[tuple[Graph, Graph], int]:
-        """The two graphs, and how many classes they come from."""
-        n = source.data.shape[0]
-        codes, self.classes_ = encode_labels(y, n) if y is not None else (None, np.array([]))
-        builder = self._default_graph() if isinstance(self.graph, str) else self.graph
-        if isinstance(builder, BaseEstimator):
-            if codes is None:
-                raise ValueError(
-                    f"{type(self).__name__} requires y to be passed, but the target y is None: "
-                    "graph='marginal_fisher' is built from labels (-1: unlabelled); without labels pass "
-                    "graph=(intrinsic, penalty) and n_discriminative"
-                )
-            return builder.build(source.samples, codes), len(self.classes_)
-        own, between = (graph_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))
-        return (own, between), len(self.classes_)
-
-    def _discriminative(self, n_classes: int) -> int:
-        q = self.n_discriminative
+    def _discriminative(self, learnt: Learnt) -> int:
+        """The number of discriminative columns."""
+        q, n_classes = self.n_discriminative, len(learnt["classes_"])
+        if "n_discriminative_" in learnt:
+            return int(learnt["n_discriminative_"])
         if q is None:
             if not n_classes and not isinstance(self.graph, str | BaseEstimator):
                 raise ValueError("n_discriminative is required with graph=(intrinsic, penalty) and no labels; got None")
@@ -316,28 +266,20 @@ keep_embeddings
         if self.inner_tol is not None and not (isinstance(self.inner_tol, numbers.Real) and self.inner_tol > 0):
             raise ValueError(f"inner_tol must be None or a number > 0, got {self.inner_tol!r}")
 
-    def _rules(self) -> tuple[Rule, Rule]:
-        """The rule of the bases and that of V, where a sweep has no momentum."""
-        if self.solver == "m_matrix":
-            return multiplicative, self._graph_solve()
-        rule = {"hals": hals, "projected": projected_gradient}.get(self.solver, multiplicative)
-        return rule, rule
-
-    def _graph_solve(self) -> Rule:
+    def _graph_solve(self, graphs: list[Laplacian]) -> Rule:
         """How the graph systems of V are solved."""
         if self.inner_tol is not None:
             return partial(m_matrix, tol=float(self.inner_tol))
-        if self.inner == "sweeps":
-            return partial(m_matrix, cg=0, sweeps=self._inner_effort())
-        return partial(m_matrix, cg=self._inner_effort())
+        effort = self._inner_effort(graphs)
+        return partial(m_matrix, cg=0, sweeps=effort) if self.inner == "sweeps" else partial(m_matrix, cg=effort)
 
-    def _inner_effort(self) -> int:
+    def _inner_effort(self, graphs: list[Laplacian]) -> int:
         """CG steps or sweeps for one product with the data."""
         if not isinstance(self.inner_iter, str):
             return int(self.inner_iter)
         if self.inner == "sweeps" or self.solver not in ("auto", "m_matrix"):
             return SWEEPS
-        strength = max(max(values_of(weight)) * links.mean_degree for links, weight, _ in self._weighted())
+        strength = max(float(cast(float, term.weight)) * term.graph.mean_degree for term in graphs)
         return cg_steps(strength, momentum=self.solver == "auto")
 
     def __sklearn_tags__(self) -> Any:

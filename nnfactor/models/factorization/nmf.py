@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
-from typing import Any
+from dataclasses import dataclass
 
-from ..shared.base import beta_of, fit_term, mode_names
-from ..shared.fitting import Model
+from ..shared.base import Factorization, fit_term, mode_names
+from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.minibatch import Online
-from ..shared.solvers import rule_key, unsupervised_method, unsupervised_rule
+from ..shared.minibatch import MiniBatches
+from ..shared.parameters import beta_of
+from ..shared.solvers import unsupervised_method, unsupervised_rule
 
 FILLED = 0.1  # share of entries that are not zero: with fewer, a product with the data costs no more than a HALS sweep
 
 
-class NMF(Online):
+@dataclass(kw_only=True, eq=False, repr=False)
+class NMF(MiniBatches, Factorization):
     """Nonnegative matrix factorization: `X (n x m) ~ V U'` with V (n x k) and U (m x k) nonnegative.
 
     Minimises `||X - V U'||^2` (Lee and Seung 2001), the generalised Kullback-Leibler divergence, or any beta-divergence
@@ -118,50 +119,14 @@ class NMF(Online):
     (3, 6, True)
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        loss: str | float = "frobenius",
-        solver: str = "auto",
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-        keep_embeddings: bool = False,
-        batch_size: int | None = None,
-        forgetting: float = 4.0,
-    ) -> None:
-        self.n_components = n_components
-        self.loss = loss
-        self.solver = solver
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
-        self.keep_embeddings = keep_embeddings
-        self.batch_size = batch_size
-        self.forgetting = forgetting
+    loss: str | float = "frobenius"
+    solver: str = "auto"
+    transform_method: str = "nnls"
+    keep_embeddings: bool = False
 
-    def _batch_key(self, source: Inputs) -> Hashable:
-        return rule_key(self.solver, beta_of(self.loss), self.n_components)
-
-    def _model(self, source: Inputs, y: Any) -> Model:
-        beta = beta_of(self.loss)
-        few = (self.solver, beta, source.data.order) == ("auto", 2, 2) and source.data.filled() < FILLED
-        rule = unsupervised_rule(self.solver, beta, self.n_components, source.data.order, few)
-        names = mode_names(source.data)
-        rules = dict.fromkeys([*names[1:], "V"], rule)
-        return Model([fit_term(source.data, beta)], rules, names, unsupervised_method(self.solver, beta))
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        data, beta = inputs.data, beta_of(self.loss)
+        few = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < FILLED
+        rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, few)
+        rules = dict.fromkeys([*mode_names(data)[1:], "V"], rule)
+        return self._cp_model(inputs, [fit_term(data, beta)], rules, unsupervised_method(self.solver, beta))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .nmf import NMF
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class NTF(NMF):
     """Nonnegative CP factorization `X ~ sum_j v_j o u^1_j o u^2_j o ...` of a tensor of any order, samples first.
 
@@ -60,45 +61,6 @@ keep_embeddings
     ([(2, 3), (4, 3)], True)
     """
 
-    _tensors = True
+    sample_shape: Sequence[int] | None = None
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        sample_shape: Sequence[int] | None = None,
-        loss: str | float = "frobenius",
-        solver: str = "auto",
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-        keep_embeddings: bool = False,
-        batch_size: int | None = None,
-        forgetting: float = 4.0,
-    ) -> None:
-        super().__init__(
-            n_components,
-            loss=loss,
-            solver=solver,
-            init=init,
-            n_init=n_init,
-            max_iter=max_iter,
-            tol=tol,
-            transform_method=transform_method,
-            random_state=random_state,
-            device=device,
-            dtype=dtype,
-            callback=callback,
-            verbose=verbose,
-            keep_embeddings=keep_embeddings,
-            batch_size=batch_size,
-            forgetting=forgetting,
-        )
-        self.sample_shape = sample_shape
+    _tensors = True

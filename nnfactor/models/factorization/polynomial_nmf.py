@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +11,18 @@ import torch
 from torch import Tensor
 
 from ...core import Run, multiplicative
-from ...core.data.as_data import Data
 from ...core.factors import gram
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ...kernels import check_kernel
-from ..shared.fitting import Model
-from ..shared.inputs import Inputs, _to
+from ..shared.base import power
+from ..shared.fitting import Learnt, Model
+from ..shared.inputs import Inputs, place_factor
 from ..shared.parameters import one_of
 from .kernel_nmf import _InFeatureSpace
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PolynomialNMF(_InFeatureSpace):
     """Polynomial NMF, PNMF (Buciu, Nikolaidis and Pitas 2008; paper 004, section 2.2): bases in the data space.
 
@@ -76,79 +76,43 @@ class PolynomialNMF(_InFeatureSpace):
     (True, (3, 6))
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        degree: int = 2,
-        w_rule: str = "corrected",
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.degree = degree
-        self.w_rule = w_rule
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
-
-    def _model(self, source: Inputs, y: Any) -> Model:
-        term = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
-        names = ("V", "W")
-        return Model([term(source.data, names, int(self.degree))], dict.fromkeys(names, multiplicative), names)
+    degree: int = 2
+    w_rule: str = "corrected"
+    transform_method: str = "nnls"
 
     def _read(self, X: Any, reset: bool) -> Inputs:
         """Samples of length 1 at most, by a power of two: powers of longer ones leave the floating-point range."""
-        source = super()._read(X, reset)
-        peak = source.data.largest() * math.sqrt(source.data.shape[1])
+        inputs = super()._read(X, reset)
+        peak = inputs.data.largest() * math.sqrt(inputs.data.shape[1])
         unit = 2.0 ** math.ceil(math.log2(peak)) if peak else 1.0
-        unit = max(unit, float(np.finfo(np.float64).tiny) / source.scale)  # a denormal one would count as zero
-        return replace(source, data=source.data.scaled(1 / unit), scale=source.scale * unit)
+        unit = max(unit, float(np.finfo(np.float64).tiny) / inputs.scale)  # a denormal one would count as zero
+        return replace(inputs, data=inputs.data.scaled(1 / unit), scale=inputs.scale * unit)
 
-    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
-        (n, m), k = source.data.shape, int(self.n_components)
-        return {"V": (n, k), "W": (m, k)}
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        fit = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
+        rules = {"V": multiplicative, "U1": multiplicative}
+        unit = power(inputs.scale, 2.0 * self.degree)
+        term = fit(inputs.data, ("V", "U1"), int(self.degree))
+        return self._cp_model(inputs, [term], rules, scales=(1.0, inputs.scale), unit=unit)
 
-    def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
-        """W in units of the data and V without: the start's objective, which `tol` is relative to, then scales too."""
-        V, W = super()._drawn(data, seed, svd)
-        root = float(data.mean()) ** 0.5 or 1.0
-        return [V / root, W * root]
+    def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
+        """U in units of the data and V without: the start's objective, which `tol` is relative to, then scales too."""
+        V, U = super()._draw(model, seed, svd)
+        root = float(model.data[0].mean()) ** 0.5 or 1.0
+        return [V / root, U * root]
 
-    def _rescaled(self, factors: list[Tensor], scale: float) -> list[Tensor]:
-        return [factors[0], factors[1] * scale]
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
+        found = super()._results(inputs, learnt, model, run)
+        return {**found, "reconstruction_err_": math.sqrt(found["loss_"])}
 
-    def _unit(self, scale: float) -> float:
-        power = 2 * self.degree * math.log2(scale)
-        return 2.0**power if power < 1024 else math.inf
-
-    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
-        super()._publish(source, model, result)
-        self.reconstruction_err_ = math.sqrt(self.loss_)
-
-    def _features(self, source: Inputs) -> Tensor:
-        W = _to(self.factors_[0], source.data).double()
-        peak = float(W.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
-        W = W / peak
-        G = gram(W).pow(self.degree)
-        B = source.data.mttkrp([W, W.to(source.data.dtype)], 0).double().pow(self.degree)
+    def _features(self, inputs: Inputs) -> Tensor:
+        U = place_factor(self.factors_[0], inputs.data).double()
+        peak = float(U.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
+        U = U / peak
+        G = gram(U).pow(self.degree)
+        B = inputs.data.mttkrp([U, U.to(inputs.data.dtype)], 0).double().pow(self.degree)
         V = nnls(G, B) if self.transform_method == "nnls" else pseudo_inverse_coefficients(G, B)
-        unit = torch.tensor(source.scale / peak, dtype=torch.float64, device=V.device).pow(self.degree)
+        unit = torch.tensor(inputs.scale / peak, dtype=torch.float64, device=V.device).pow(self.degree)
         return V * unit.clamp(max=torch.finfo(unit.dtype).max)
 
     def _check_parameters(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any, cast
 
@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from ...core import Block, Rule, compose, multiplicative
-from ...core.data.as_data import Data, Samples
 from ...core.rules.closed_form import unconstrained
 from ...core.solve.view_init import start
 from ...core.terms.multiview import SemiFit
 from ..shared.base import Factorization, mode_names
-from ..shared.fitting import Model
+from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.solvers import unsupervised_rule
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SemiNMF(Factorization):
     """Semi-nonnegative matrix factorization: `X (n x m) ~ V U'`, V (n x k) nonnegative, X and U (m x k) of any sign.
 
@@ -98,52 +98,26 @@ class SemiNMF(Factorization):
     (1, 4)
     """
 
-    _signed = True
-    _padded = False  # the Gram of a padded V is singular for the unconstrained rule
+    solver: str = "auto"
+    exponent: float = 0.5
+    transform_method: str = "nnls"
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        solver: str = "auto",
-        exponent: float = 0.5,
-        init: Any = "auto",
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.solver = solver
-        self.exponent = exponent
-        self.init = init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
+    @property
+    def _signed(self) -> bool:
+        return True
 
-    def _model(self, source: Inputs, y: Any) -> Model:
-        names = mode_names(source.data)
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         printed = partial(multiplicative, power=float(self.exponent))
         rules: dict[str, Rule] = {
             "U1": unconstrained,
             "V": printed if rule is multiplicative else compose(_cleared, rule),
         }
-        return Model([SemiFit(source.data, names)], rules, names)
+        # the Gram of a padded V is singular for the unconstrained rule
+        return self._cp_model(inputs, [SemiFit(inputs.data, mode_names(inputs.data))], rules, padded=False)
 
-    def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
-        return start([cast(Samples, data)], [1.0], int(self.n_components), seed, svd)
+    def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
+        return start(cast(Any, model.data), [1.0], model.rank, seed, svd)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -6,28 +6,24 @@ rule of V lacks a term, which is added here (`v_rule`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from sklearn.base import ClassifierMixin
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ...core import L2, L21, Fit, Run, Term, block_of, multiplicative, run
-from ...core.data.as_data import Samples
+from ...core import L2, L21, Fit, Rule, Run, Term, block_of, multiplicative
 from ...core.factors import as_factor, gram
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
-from ...core.solve import init
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
-from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start
 from ...core.terms.multiview import Labels, SemiFit, Views
-from ..shared.base import Factorization, in_unit
-from ..shared.fitting import Model
+from ..shared.base import Factorization
+from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array
 from ..shared.labels import class_codes, decide, labels_of
 from ..shared.parameters import nonnegative, one_of, positive
@@ -45,6 +41,7 @@ from ..shared.views import (
 from .semi_nmf import check_exponent
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class SULF(ClassifierMixin, Factorization):
     """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
 
@@ -119,6 +116,13 @@ class SULF(ClassifierMixin, Factorization):
 
     Notes
     -----
+    `X` is a list of views (n_samples, m_p) of the same samples in the same order, each an array, tensor, DataFrame or
+    scipy sparse matrix; or one of them, which is one view. `y` marks unlabelled samples by -1 and NaN among numbers, by
+    None, NaN, -1 and "-1" among strings and objects; without any label the label terms are absent, and `predict`
+    refuses. Views with different numbers of samples are refused before anything moves to a device. `transform` takes
+    the same views, and labels have no part in it. FloatingPointError: v_rule="printed" diverged, or weights are far
+    from the data's scale.
+
     The paper's values: beta=1e8, gamma=100, lam=1000, exponent=0.5, v_rule="printed", scale_views=False. Its variants
     are settings. SULF1: beta=0, then ridge regression on the labelled rows of `embedding_`. SULF2: one view. SULF3:
     view_weights="equal".
@@ -137,91 +141,19 @@ class SULF(ClassifierMixin, Factorization):
     (True, (2,))
     """
 
-    def __init__(
-        self,
-        n_components: int,
-        *,
-        beta: float = 1.0,
-        gamma: float = 0.01,
-        lam: float = 1.0,
-        exponent: float = 1.0,
-        eps: float = 1e-10,
-        view_weights: Any = "learned",
-        scale_views: bool = True,
-        v_rule: str = "corrected",
-        signed: str = "refuse",
-        init: Any = "auto",
-        coef_init: Any = None,
-        n_init: int = 1,
-        max_iter: int = 500,
-        tol: float = 1e-4,
-        transform_method: str = "nnls",
-        random_state: Any = None,
-        device: Any = "auto",
-        dtype: Any = "auto",
-        callback: Callable[..., Any] | None = None,
-        verbose: int = 0,
-    ) -> None:
-        self.n_components = n_components
-        self.beta = beta
-        self.gamma = gamma
-        self.lam = lam
-        self.exponent = exponent
-        self.eps = eps
-        self.view_weights = view_weights
-        self.scale_views = scale_views
-        self.v_rule = v_rule
-        self.signed = signed
-        self.init = init
-        self.coef_init = coef_init
-        self.n_init = n_init
-        self.max_iter = max_iter
-        self.tol = tol
-        self.transform_method = transform_method
-        self.random_state = random_state
-        self.device = device
-        self.dtype = dtype
-        self.callback = callback
-        self.verbose = verbose
+    beta: float = 1.0
+    gamma: float = 0.01
+    lam: float = 1.0
+    exponent: float = 1.0
+    eps: float = 1e-10
+    view_weights: Any = "learned"
+    scale_views: bool = True
+    v_rule: str = "corrected"
+    signed: str = "refuse"
+    coef_init: Any = None
+    transform_method: str = "nnls"
 
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn factors, view weights and W.
-
-        Parameters
-        ----------
-        X : list of arrays, tensors, DataFrames or scipy sparse matrices (n_samples, m_p); or one of them: one view
-            Views of the same samples in the same order, samples first. Never changed.
-        y : array (n_samples,), optional
-            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled. Without
-            any label the label terms are absent, and `predict` refuses.
-
-        Raises
-        ------
-        ValueError
-            Views with different numbers of samples (before anything moves to a device), bad data (the message names the
-            view) or parameters. Nothing is fitted then.
-        FloatingPointError
-            The objective is no longer finite: v_rule="printed", or weights far from the data's scale.
-        """
-        return super().fit(X, y)
-
-    def transform(self, X: Any) -> Any:
-        """V of samples: `min sum_p pi_p ||x^p - v U^p'||^2` over v >= 0 with U^p and pi fixed, every sample by itself.
-
-        `X` as in `fit`, the same views; labels have no part in it. Returns (n_samples, n_components), an array or a
-        tensor as the first view is.
-        """
-        check_is_fitted(self)
-        sources = read_views(self, X, reset=False, signed=self._signed)
-        with strict_precision(sources[0].data.device):
-            G = B = torch.zeros(1, dtype=torch.float64, device=sources[0].data.device)
-            for source, U, size, pi in zip(sources, self.factors_, self._sizes, self.view_weights_, strict=True):
-                data = source.data
-                U = as_factor((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
-                linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
-                G, B = G + float(pi) * gram(U.double()), B + (float(pi) * source.scale / size) * linear_minus.double()
-            V = (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
-        return sources[0].to_caller(V.to(sources[0].data.dtype))
+    _weights = ("beta", "gamma", "lam")
 
     def inverse_transform(self, V: Any) -> Any:
         """The views `V U^p'` that `V (n_samples, n_components)` stands for: a list, if `fit` took one."""
@@ -237,7 +169,7 @@ class SULF(ClassifierMixin, Factorization):
     def predict(self, X: Any) -> np.ndarray:
         """The class with the largest entry of `transform(X) @ coef_`; samples without any are marked as unlabelled.
 
-        Expect less than on the samples of `fit`: labels moved their rows of V towards W, those of new samples are
+        Expect less than on the samples of `fit`: labels update_sums their rows of V towards W, those of new samples are
         computed without. Where new samples are at hand, fit them along, unlabelled, and read `transduction_`; or train
         a classifier on `transform` of the labelled samples, which sees all alike.
 
@@ -259,129 +191,130 @@ class SULF(ClassifierMixin, Factorization):
         return super().to_cp()
 
     @property
-    def _signed(self) -> bool:  # type: ignore[override]  # a constant of the class elsewhere
+    def _signed(self) -> bool:
         return self.signed == "semi"
 
-    @property
-    def _learns(self) -> bool:
-        return isinstance(self.view_weights, str) and self.view_weights == "learned"
+    def _read(self, X: Any, reset: bool) -> Inputs:
+        views = read_views(self, X, reset=reset, signed=self._signed)
+        return replace(views[0], views=tuple(views))
 
-    def _fit(self, X: Any, y: Any) -> None:
-        sources = read_views(self, X, reset=True, signed=self._signed)
-        codes, self.classes_ = class_codes(y, sources[0].data.shape[0], stacklevel=5)
-        with strict_precision(sources[0].data.device):
-            model, unit = self._views_model(sources, codes)
-            starts = self._view_starts(sources, model)
-            first = starts[0] if self.n_init == 1 else init.stack(starts)
-            result = self._run_views(model, dict(zip(model.names, first, strict=True)))
-            self._publish_views(sources, codes, model, result, unit)
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        """Classes and one-hot labels; the scales of the views and the unit of the objective."""
+        data, views = inputs.data, inputs.views
+        codes, classes = class_codes(y, data.shape[0], stacklevel=6)
+        scales, sizes, unit = view_scales(list(views), bool(self.scale_views))
+        return {
+            "classes_": classes,
+            "codes": codes,
+            "known": codes >= 0,
+            "targets": torch.from_numpy(np.eye(len(classes))[codes]).to(data.device, data.dtype)
+            if len(classes)
+            else None,
+            "view_scales_": sizes if self.scale_views else np.ones(len(views)),
+            "sizes": sizes,
+            "scales": tuple(scales),
+            "unit": unit,
+        }
 
-    def _model(self, source: Inputs, y: Any) -> Model:
-        raise NotImplementedError("SULF has a list of sources; see _views_model")
-
-    def _views_model(self, sources: list[Inputs], codes: np.ndarray) -> tuple[Model, float]:
-        """Terms, rules and names; and what the objective is to be multiplied with."""
-        data = [s.data for s in sources]
-        bases = tuple(f"U{p + 1}" for p in range(len(data)))
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        data, k, unit = [view.data for view in inputs.views], int(self.n_components), learnt["unit"]
+        bases = [f"U{p + 1}" for p in range(len(data))]
         free = [X.smallest() < 0 for X in data]
         fits = [(SemiFit if f else Fit)(X, ("V", U)) for X, U, f in zip(data, bases, free, strict=True)]
-        scales, sizes, unit = view_scales(sources, bool(self.scale_views))
-        self._sizes, self.view_scales_ = sizes, sizes if self.scale_views else np.ones(len(data))
-        terms: list[Term] = [Views(tuple(fits), scales=tuple(scales)), L2("pi", scale_weight(self.lam, unit))]
-        rules: dict[str, Any] = {U: unconstrained if f else multiplicative for U, f in zip(bases, free, strict=True)}
+        terms: list[Term] = [Views(tuple(fits), scales=learnt["scales"]), L2("pi", scale_weight(self.lam, unit))]
+        rules: dict[str, Rule] = {U: unconstrained if f else multiplicative for U, f in zip(bases, free, strict=True)}
         rules["V"] = partial(multiplicative, power=float(self.exponent))
-        names = ("V", *bases, "pi")
-        if self.beta > 0 and len(self.classes_):
-            targets = torch.from_numpy(np.eye(len(self.classes_))[codes]).to(data[0].device, data[0].dtype)
-            weight = scale_weight(self.beta, unit)
-            terms.append(Labels(targets, codes >= 0, weight=weight, printed=self.v_rule == "printed"))
+        if self.beta > 0 and len(learnt["classes_"]):
+            weight, printed = scale_weight(self.beta, unit), self.v_rule == "printed"
+            terms.append(Labels(learnt["targets"], learnt["known"], weight=weight, printed=printed))
             if self.gamma > 0:
                 terms.append(L21("W", scale_weight(self.gamma, unit), float(self.eps)))
-            rules, names = {"W": least_squares, **rules}, (*names, "W")
-        if self._learns:
+            rules = {"W": least_squares, **rules}
+        if self._learns_weights:
             rules["pi"] = simplex
-        return Model(terms, rules, names), unit
+        shapes = {"V": (data[0].shape[0], k), **{U: (X.shape[1], k) for U, X in zip(bases, data, strict=True)}}
+        scales = (1.0, *(view.scale for view in inputs.views))
+        return Model(terms, rules, shapes, data, scales, unit, padded=False)  # W is not unique with zero columns of V
 
-    def _view_starts(self, sources: list[Inputs], model: Model) -> list[list[Tensor]]:
-        """One start per restart: V, U1, ..., pi and, where there is one, W."""
-        seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
-        self._seeds, k = [int(s) for s in seeds], int(self.n_components)
-        data, scales = [cast(Samples, s.data) for s in sources], view_scales(sources, bool(self.scale_views))[0]
-        draw = lambda seed, svd: start(data, scales, k, seed, svd)
-        pi = view_weights(self.view_weights, data[0], len(data))
-        if isinstance(self.init, str):
-            one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
-            fits = k <= min(data[0].shape[0], sum(X.shape[1] for X in data))
-            first = [*draw(self._seeds[0], self.init == "nndsvda" or (self.init == "auto" and fits)), pi]
+    @property
+    def _learns_weights(self) -> bool:
+        return isinstance(self.view_weights, str) and self.view_weights == "learned"
+
+    def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
+        """V, U1, ..., the view weights pi and, where there are labels, W."""
+        pi = view_weights(self.view_weights, model.data[0], len(model.data))
+        if restart or isinstance(self.init, str):
+            factors = super()._start(inputs, model, seeds, restart)
         else:
-            *first, given = given_views(self.init, sources, k)
-            first.append(given if self._learns and given is not None else pi)
-        starts = [first, *([*draw(s, False), pi] for s in self._seeds[1:])]
-        return [self._with_coefficients(s, model, i == 0) for i, s in enumerate(starts)]
+            *arrays, given = given_views(self.init, list(inputs.views), model.rank)
+            factors = dict(zip(model.names, arrays, strict=True))
+            pi = given if self._learns_weights and given is not None else pi
+        factors["pi"] = pi
+        return {**factors, "W": self._first_coefficients(factors, model, restart)} if "W" in model.rules else factors
 
-    def _with_coefficients(self, factors: list[Tensor], model: Model, first: bool) -> list[Tensor]:
-        """The start with W: the given one, or least squares with E = I."""
-        if "W" not in model.names:
-            return factors
-        V, shape = factors[0], (int(self.n_components), len(self.classes_))
+    def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
+        return start(cast(Any, model.data), cast(Views, model.terms[0]).scales, model.rank, seed, svd)
+
+    def _first_coefficients(self, factors: dict[str, Tensor], model: Model, restart: int) -> Tensor:
+        """W at the start: the given one, or least squares with the penalty `gamma ||W||^2`."""
         labels = next(t for t in model.terms if isinstance(t, Labels))
-        if first and self.coef_init is not None:
-            return [*factors, as_factor(given_array("coef_init", self.coef_init, shape, V, free=True))]
+        V, shape = factors["V"], (model.rank, labels.targets.shape[1])
+        if not restart and self.coef_init is not None:
+            return as_factor(given_array("coef_init", self.coef_init, shape, V, free=True))
         zero = V.new_zeros(shape)
         ridge = [L2("W", t.weight) for t in model.terms if isinstance(t, L21)]
-        return [*factors, least_squares(zero, block_of([labels, *ridge], {"V": V, "W": zero}, "W"))]
+        return least_squares(zero, block_of([labels, *ridge], {"V": V, "W": zero}, "W"))
 
-    def _run_views(self, model: Model, factors: dict[str, Tensor]) -> Run:
-        told: dict[str, Any] = {n: getattr(self, n) for n in ("max_iter", "tol", "callback", "verbose")}
+    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
         try:
-            return run(model.terms, model.rules, factors, name="SULF", **told)
+            return super()._run(model, learnt, start, seeds)
         except FloatingPointError as error:
             if self.v_rule != "printed":
                 raise
-            why = "v_rule='printed' is paper 001's Eqs. 22-26, which lack beta V_l W W' and diverge"
+            why = "v_rule='printed' is Jiang et al. 2014, Eqs. 22-26, which lack beta V_l W W' and diverge"
             raise FloatingPointError(f"{error}. {why}; use v_rule='corrected', or fewer iterations") from None
 
-    def _publish_views(self, sources: list[Inputs], codes: np.ndarray, model: Model, result: Run, unit: float) -> None:
-        """Set everything that ends in an underscore, at once, when nothing can fail any more."""
-        best = {n: F if self.n_init == 1 else F[result.best] for n, F in result.factors.items()}
-        to_caller, bases = sources[0].to_caller, [best[f"U{p + 1}"] for p in range(len(sources))]
-        in64 = {n: F.double() for n, F in best.items()}
-        self.loss_ = float(in_unit(float(sum(t.direct(in64) for t in model.terms)), unit))
-        self.reconstruction_err_, self.view_errors_ = view_errors(sources, best["V"], bases)
-        self.embedding_ = to_caller(best["V"])
-        self.factors_ = [to_caller(U * s.scale) for U, s in zip(bases, sources, strict=True)]
-        self.view_weights_ = host(best["pi"][0])
-        if len(sources) == 1:
-            self.components_ = to_caller(bases[0].mT * sources[0].scale)
-        if "W" in best:
-            self.coef_ = to_caller(best["W"])
-            scores = class_scores(best["V"], best["W"])
-            self.label_distributions_ = to_caller(distributions(scores, codes))
-            self.transduction_ = labels_of(np.where(codes >= 0, codes, decide(host(scores))), self.classes_)
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
+        found = super()._results(inputs, learnt, model, run)
+        codes, to_caller = learnt["codes"], inputs.to_caller
+        V, pi = (run.factors[name][run.best] for name in ("V", "pi"))
+        found |= {"view_weights_": host(pi[0]), "_sizes": learnt["sizes"]}
+        if "W" in run.factors:
+            W = run.factors["W"][run.best]
+            scores = class_scores(V, W)
+            found["coef_"] = to_caller(W)
+            found["label_distributions_"] = to_caller(distributions(scores, codes))
+            found["transduction_"] = labels_of(np.where(codes >= 0, codes, decide(host(scores))), learnt["classes_"])
         if self.n_init > 1:
-            self.restarts_ = {
-                "loss": in_unit(result.objective, unit),
-                "n_iter": result.n_iter,
-                "view_weights": host(result.factors["pi"][:, 0]),
-                "factors": [to_caller(result.factors[f"U{p + 1}"] * s.scale) for p, s in enumerate(sources)],
-            }
-        self._note_run(result, unit, sources[0].data)
+            found["restarts_"]["view_weights"] = host(run.factors["pi"][:, 0])
+        found["converged_"] &= not self._rises(found["history_"])
+        return found
+
+    def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
+        total, each = view_errors(list(inputs.views), factors[0], factors[1:])
+        return {"reconstruction_err_": total, "view_errors_": each}
+
+    def _features(self, inputs: Inputs) -> Tensor:
+        """`min sum_p pi_p ||x^p - v U^p'||^2` over v >= 0 with U^p and pi fixed; labels have no part in it."""
+        G = B = torch.zeros(1, dtype=torch.float64, device=inputs.data.device)
+        for view, U, size, pi in zip(inputs.views, self.factors_, self._sizes, self.view_weights_, strict=True):
+            data = view.data
+            U = as_factor((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
+            linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
+            G, B = G + float(pi) * gram(U.double()), B + (float(pi) * view.scale / size) * linear_minus.double()
+        return (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
 
     def _vanished(self) -> bool:
         alive = [bool((self.embedding_ != 0).any() and (U != 0).any()) for U in self.factors_]
         return any(error > 0 and not some for error, some in zip(self.view_errors_, alive, strict=True))
 
-    def _note_run(self, result: Run, unit: float, data: Any) -> None:
-        super()._note_run(result, unit, data)
-        self.converged_ &= not self._rises()
-
-    def _rises(self) -> bool:
-        last = self.history_["objective"][-2:]
+    def _rises(self, history: dict[str, Any]) -> bool:
+        last = history["objective"][-2:]
         return self.v_rule == "printed" and bool(last[-1] > last[0])
 
     def _complaints(self) -> list[str]:
         told = ["has v_rule='printed', and its objective rises to the end; use v_rule='corrected'"]
-        return told if self._rises() else super()._complaints()
+        return told if self._rises(self.history_) else super()._complaints()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

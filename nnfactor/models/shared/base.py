@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import numbers
 import warnings
 from abc import abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Any, Self, cast
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -16,19 +18,20 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ...core import Fit, Rule, Run, Term, run
-from ...core.data.as_data import Data, Samples
+from ...core import Fit, Rule, Run, Term, run, step
+from ...core.data.base import Data
 from ...core.factors import as_factor, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
-from ...core.solve.run import strict_precision
+from ...core.solve.run import Method, strict_precision
 from ...core.terms.beta import BetaFit
-from .fitting import Model, fit_together
-from .inputs import Inputs, PickledOnCPU, _to, given_start, read, run_environment
-from .parameters import one_of, whole
+from .fitting import Learnt, Model, fit_together
+from .inputs import Inputs, PickledOnCPU, given_start, place_factor, read, run_environment
+from .parameters import beta_of, one_of, whole
 from .restore import forget_and_restore_on_error
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the factorizations; a subclass says what its model is in `_model`.
 
@@ -36,57 +39,94 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     declared, in the subclasses.
     """
 
-    _tensors = False  # whether data of more than two dimensions are taken
-    _signed = False  # whether data may be negative; then the feature factors are free, and only V is nonnegative
-    _batched: tuple[str, ...] = ()  # hyper-parameters that may differ inside a batch: weights that a term can name
-    _padded = True  # whether a smaller rank may run with zero columns, which every rule must keep at exactly zero
+    n_components: int = field(kw_only=False)
+    init: Any = "auto"
+    n_init: int = 1
+    max_iter: int = 500
+    tol: float = 1e-4
+    random_state: Any = None
+    device: Any = "auto"
+    dtype: Any = "auto"
+    callback: Callable[..., Any] | None = None
+    verbose: int = 0
 
-    @abstractmethod
-    def _model(self, source: Inputs, y: Any) -> Model:
-        """Terms and rules for these data, after `_prepare`; in a batch for all of it, at its largest rank."""
+    _tensors: ClassVar[bool] = False  # whether data of more than two dimensions are taken
+    _weights: ClassVar[tuple[str, ...]] = ()  # parameters that may differ inside a batch: weights of terms
 
-    def _prepare(self, source: Inputs, y: Any) -> None:
-        """Learn what does not depend on the rank: graphs, classes. Once for all estimators of a family."""
-
-    def _batch_key(self, source: Inputs) -> Hashable:
-        """What the estimators of a batch must agree in besides their parameters; known after `_prepare`."""
-        return None
+    @property
+    def _signed(self) -> bool:
+        """Whether data may be negative; then the feature factors are free, and only V is nonnegative."""
+        return False
 
     def _read(self, X: Any, reset: bool) -> Inputs:
         """The data that a user hands in, to `fit` (reset) or to `transform`."""
         shape = getattr(self, "sample_shape", None) if reset else self._feature_shape
         return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
 
-    def _target(self, source: Inputs) -> Inputs:
-        """What is factored: the data, unless a model derives something else from them."""
-        return source
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+        """Learn what does not depend on rank and weights: graphs, classes. Names that end in `_` are published."""
+        return {}
 
-    def _shapes(self, source: Inputs) -> dict[str, tuple[int, int]]:
-        """Names and shapes of the arrays that `init` may give, in its order."""
-        data = source.data
-        return {name: (d, int(self.n_components)) for name, d in zip(mode_names(data), data.shape, strict=True)}
+    @abstractmethod
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
+        """Terms, rules and factors for these data."""
 
-    def _rescaled(self, factors: list[Tensor], scale: float) -> list[Tensor]:
-        """Factors of data that are `scale` times as large: the sample factor carries it."""
-        return [factors[0] * scale, *factors[1:]]
+    def _cp_model(
+        self, inputs: Inputs, terms: Sequence[Term], rules: Mapping[str, Rule], method: Method = step, **fields: Any
+    ) -> Model:
+        """A CP model of the data, whose sample factor carries their scale; `fields` are others of `Model`."""
+        data, k = inputs.data, int(self.n_components)
+        shapes = {name: (d, k) for name, d in zip(mode_names(data), data.shape, strict=True)}
+        scales = [inputs.scale, *(data.order - 1) * [1.0]]
+        unit = power(inputs.scale, beta_of(getattr(self, "loss", "frobenius")))
+        return Model(
+            **{
+                "terms": terms,
+                "rules": rules,
+                "method": method,
+                "shapes": shapes,
+                "data": [data],
+                "scales": scales,
+                "unit": unit,
+                **fields,
+            }
+        )
 
-    def _unit(self, scale: float) -> float:
-        """What the objective of data divided by `scale` is multiplied with."""
-        exponent = beta_of(getattr(self, "loss", "frobenius")) * float(np.log2(scale))
-        return 2.0**exponent if exponent < 1024 else np.inf
+    def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
+        """Where a restart begins: the first as `init` says, the others at random."""
+        if restart or isinstance(self.init, str):
+            factors = self._draw(model, seeds[restart], not restart and self._takes_svd(model.data))
+        else:
+            given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
+            factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
+        return dict(zip(model.names, factors, strict=True))
 
-    def _published(self, factors: list[Tensor]) -> list[Tensor]:
-        """The factors as users see them; a scale-free model normalises here."""
-        return factors
+    def _takes_svd(self, data: Sequence[Data]) -> bool:
+        """Whether the first start is made of singular vectors."""
+        one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
+        width = sum(X.shape[1] for X in data)
+        fits = data[0].order == 2 and self.n_components <= min(data[0].shape[0], width)
+        return self.init == "nndsvda" or (self.init == "auto" and fits)
 
-    def _embedded(self, V: Tensor) -> Tensor:
-        """One row per sample from the sample factor."""
-        return V
+    def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
+        """A start from singular vectors, or a random one."""
+        data, k = model.data[0], model.rank
+        return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
 
-    def _features(self, source: Inputs) -> Tensor:
+    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
+        """From the start to the end, for one problem or a batch."""
+        return run(model.terms, model.rules, start, method=model.method, **self._limits)
+
+    @property
+    def _limits(self) -> dict[str, Any]:
+        """What ends a run and what is told of it."""
+        told = {name: getattr(self, name) for name in ("max_iter", "tol", "callback", "verbose")}
+        return {"name": type(self).__name__, **told}
+
+    def _features(self, inputs: Inputs) -> Tensor:
         """Coefficients of new samples, in the units of the data."""
-        bases = [_to(F, source.data) for F in self.factors_]
-        return self._coefficients(source.data, bases) * source.scale
+        bases = [place_factor(F, inputs.data) for F in self.factors_]
+        return self._coefficients(inputs.data, bases) * inputs.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
@@ -94,7 +134,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Parameters
         ----------
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features), or (n_samples, d_1, ..., d_r)
-            Nonnegative data, samples first. Never changed, never moved to the host.
+            Nonnegative data, samples first. Never changed, never update_sums to the host.
         y : array (n_samples,), optional
             Labels, where the model uses them.
 
@@ -106,22 +146,10 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            self._fit(X, y)
+            fit_together([self], X, y)
         for problem in self._complaints():
             warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=2)
         return self
-
-    def _fit(self, X: Any, y: Any) -> None:
-        fit_together([self], X, y)
-
-    def _run(self, source: Inputs, model: Model, start: dict[str, Tensor], y: Any) -> Run:
-        """From the start to the end, for one problem or a batch."""
-        return self._loop(model.terms, model.rules, start, method=model.method)
-
-    def _loop(self, terms: Sequence[Term], rules: Mapping[str, Rule], start: dict[str, Tensor], **options: Any) -> Run:
-        """`run` with the estimator's limits, or others."""
-        limits = {"max_iter": self.max_iter, "tol": self.tol, "callback": self.callback, "verbose": self.verbose}
-        return run(terms, rules, start, name=type(self).__name__, **(limits | options))
 
     def transform(self, X: Any) -> Any:
         """Coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
@@ -134,10 +162,10 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         array or tensor (n_samples, n_components), in the kind of `X`
         """
         check_is_fitted(self)
-        source = self._read(X, reset=False)
-        with strict_precision(source.data.device):
-            V = self._features(source)
-        return source.to_caller(V.to(source.data.dtype))
+        inputs = self._read(X, reset=False)
+        with strict_precision(inputs.data.device):
+            V = self._features(inputs)
+        return inputs.to_caller(V.to(inputs.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
         """Data that coefficients `V (n_samples, n_components)` stand for, in the shape that `fit` was given."""
@@ -146,7 +174,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         V = V if as_torch else torch.as_tensor(np.asarray(V))
         if V.dim() != 2 or V.shape[1] != self.n_components:
             raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
-        bases = [_to(F, V) for F in self.factors_]
+        bases = [place_factor(F, V) for F in self.factors_]
         V = V.to(bases[0].dtype) if V.dtype != bases[0].dtype else V
         X = reconstruct([V, *bases]).reshape(len(V), *self._given_shape)
         return X if as_torch else X.numpy()
@@ -181,7 +209,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             return nnls(G, B)
         if len(bases) == 1:  # not from the Gram, which would square the condition number
             inverse = torch.linalg.pinv(bases[0].double())
-            return cast(Samples, data).times(as_factor(inverse.mT.to(data.dtype))).double()
+            return data.times(as_factor(inverse.mT.to(data.dtype))).double()
         return pseudo_inverse_coefficients(G, B)
 
     def _check_parameters(self) -> None:
@@ -194,75 +222,61 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
-    def _drawn_seeds(self) -> list[int]:
+    def _draw_seeds(self) -> list[int]:
         """Every restart has a seed of its own, whatever the others are."""
         seeds = check_random_state(self.random_state).randint(2**31 - 1, size=self.n_init)
         return [int(s) for s in seeds]
 
-    def _start(self, source: Inputs, restart: int) -> list[Tensor]:
-        """Where a restart begins: the first as `init` says, the others at random."""
-        data, k, seed = source.data, int(self.n_components), self._seeds[restart]
-        if restart:
-            return self._drawn(data, seed, False)
-        if not isinstance(self.init, str):
-            given = given_start(self.init, data, self._shapes(source), free=self._signed)
-            return self._rescaled(given, 1 / source.scale)
-        one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
-        fits = data.order == 2 and k <= min(data.shape)
-        return self._drawn(data, seed, self.init == "nndsvda" or (self.init == "auto" and fits))
-
-    def _drawn(self, data: Data, seed: int, svd: bool) -> list[Tensor]:
-        """A start from singular vectors, or a random one."""
-        k = int(self.n_components)
-        return init.nndsvda(cast(Samples, data), k, seed) if svd else init.random(data, k, seed)
-
-    def _publish(self, source: Inputs, model: Model, result: Run) -> None:
-        """Set everything that ends in an underscore, at once, when nothing can fail any more.
-
-        `result` holds the restarts of this estimator, in a batch with the rank of the largest.
-        """
-        data, names, k, best = source.data, model.names, int(self.n_components), result.best
-        unit = self._unit(source.scale)
-        V, *bases = self._published([result.factors[n][best] for n in names])
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
+        """The fitted attributes by name. `run` holds the restarts of this estimator, in a batch at its largest rank."""
+        names, k, best = model.names, int(self.n_components), run.best
+        V, *bases = model.normalize([run.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
-        in64 |= {n: F[best].double() for n, F in result.factors.items() if n not in in64}
-        self.loss_ = float(in_unit(float(sum(t.direct(in64) for t in model.terms)), unit))
-        rows = self._embedded(V)
-        seen = [in64[names[0]] if rows is V else rows, *(in64[n] for n in names[1:])]  # the loss summed the same, often
-        self.reconstruction_err_ = source.scale * float(data.residual_sq(seen).sqrt())
-        rows, *shown = (F[..., :k] for F in self._rescaled([rows, *bases], source.scale))
-        self._given_shape = source.shape[1:]
-        if self._tensors:
-            self.sample_shape_ = tuple(data.shape[1:])
-        self.embedding_ = source.to_caller(rows)
-        self.factors_ = [source.to_caller(F) for F in shown]
-        if len(bases) == 1:
-            self.components_ = source.to_caller(shown[0].mT)
-        if self.n_init > 1:
-            self.restarts_ = self._all_restarts(source, model, result)
-        self._note_run(result, unit, data)
-
-    def _all_restarts(self, source: Inputs, model: Model, result: Run) -> dict[str, Any]:
-        """What every restart came to, factors as published."""
-        V, *bases = self._published([result.factors[n] for n in model.names])
-        rows, *shown = self._rescaled([V, *bases], source.scale)
-        k = int(self.n_components)
+        in64 |= {n: F[best].double() for n, F in run.factors.items() if n not in in64}
+        loss = float(sum(t.direct(in64) for t in model.terms))
+        rows = model.embed(V)
+        in64[names[0]] = in64[names[0]] if rows is V else rows  # the very tensors of the loss: its residual is kept
+        shown = [(F * scale)[..., :k] for F, scale in zip([rows, *bases], model.scales, strict=True)]
         found = {
-            "loss": in_unit(result.objective, self._unit(source.scale)),
-            "n_iter": result.n_iter,
-            "factors": [source.to_caller(F[..., :k]) for F in shown],
+            "loss_": float(in_unit(loss, model.unit)),
+            **self._errors(inputs, model, [in64[n] for n in names]),
+            "embedding_": inputs.to_caller(shown[0]),
+            "factors_": [inputs.to_caller(F) for F in shown[1:]],
+            "_given_shape": inputs.shape[1:],
+            **self._history(run, model),
+            "fit_info_": run_environment(model.data[0]),
         }
-        if getattr(self, "keep_embeddings", False):
-            found["embeddings"] = source.to_caller(self._embedded(rows)[..., :k])
+        if self._tensors:
+            found["sample_shape_"] = tuple(inputs.data.shape[1:])
+        if len(bases) == 1:
+            found["components_"] = inputs.to_caller(shown[1].mT)
+        if self.n_init > 1:
+            found["restarts_"] = self._restarts(inputs, model, run)
         return found
 
-    def _note_run(self, result: Run, unit: float, data: Data) -> None:
-        """How the best run went: iterations, history, where and with what it ran."""
-        best = result.best
-        self.n_iter_, self.converged_ = int(result.n_iter[best]), bool(result.converged[best])
-        self.history_ = result.history(best)
-        self.history_["objective"] = in_unit(self.history_["objective"], unit)
-        self.fit_info_ = {**run_environment(data), "seeds": self._seeds}
+    def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
+        """The Frobenius norm of the residual in the units of the user's data."""
+        return {"reconstruction_err_": math.prod(model.scales) * float(model.data[0].residual_sq(factors).sqrt())}
+
+    def _history(self, run: Run, model: Model) -> dict[str, Any]:
+        """How the best restart went."""
+        history = run.history(run.best)
+        history["objective"] = in_unit(history["objective"], model.unit)
+        n_iter, converged = int(run.n_iter[run.best]), bool(run.converged[run.best])
+        return {"n_iter_": n_iter, "converged_": converged, "history_": history}
+
+    def _restarts(self, inputs: Inputs, model: Model, run: Run) -> dict[str, Any]:
+        """What every restart came to, factors as published."""
+        k, factors = int(self.n_components), model.normalize([run.factors[n] for n in model.names])
+        rows, *bases = (F * scale for F, scale in zip(factors, model.scales, strict=True))
+        found = {
+            "loss": in_unit(run.objective, model.unit),
+            "n_iter": run.n_iter,
+            "factors": [inputs.to_caller(F[..., :k]) for F in bases],
+        }
+        if getattr(self, "keep_embeddings", False):
+            found["embeddings"] = inputs.to_caller(model.embed(rows)[..., :k])
+        return found
 
     def _complaints(self) -> list[str]:
         """What a user should be warned of after a fit."""
@@ -298,21 +312,15 @@ def in_unit(objective: Any, unit: float) -> np.ndarray:
         return np.where(values == 0, 0.0, values * unit)
 
 
+def power(scale: float, exponent: float) -> float:
+    """`scale ** exponent` for a power of two, infinity beyond the floating-point range."""
+    digits = exponent * float(np.log2(scale))
+    return 2.0**digits if digits < 1024 else np.inf
+
+
 def mode_names(data: Data) -> tuple[str, ...]:
     """`("V", "U1", ...)`: one name per mode, samples first."""
     return ("V", *(f"U{b}" for b in range(1, data.order)))
-
-
-def beta_of(loss: Any) -> float:
-    """The exponent of a loss: "frobenius" is 2, "kullback-leibler" 1, a number itself."""
-    named = {"frobenius": 2.0, "kullback-leibler": 1.0}
-    if isinstance(loss, str) and loss in named:
-        return named[loss]
-    if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and np.isfinite(float(loss)):
-        return float(loss)
-    raise ValueError(
-        f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta (0: Itakura-Saito)"
-    )
 
 
 def fit_term(data: Data, beta: float) -> Term:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numbers
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
 from sklearn.exceptions import ConvergenceWarning
 
 from .base import Factorization
-from .fitting import fit_together, named
+from .fitting import fit_together, labelled
 from .restore import forget_and_restore_on_error
 
 E = TypeVar("E", bound=Factorization)
@@ -24,12 +24,11 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
     small: data are read and graphs built once, and one product with the data serves all.
 
     One batch can hold any `random_state`, `n_init`, `init`, `transform_method` and `keep_embeddings`; any weights of
-    `NGE` (alpha), `N2S2L` (alpha, beta) and `GraphNMF` (lam); and different `n_components`, padded with zero
-    columns to the largest where the padding costs less than a batch of its own would: ranks that are close, or small
-    data. Estimators that differ in anything else, or in the rule that their rank implies, or in the number of
-    discriminative columns, form batches of their own, one after the other. `SemiNMF` is batched for equal ranks only;
-    `SULF`, whose views have scales and weights, is fitted one by one. An estimator with a `callback` is a batch of its
-    own, for a callback is told of one estimator. `verbose` prints lines for a whole batch.
+    `NGE` (alpha), `N2S2L` (alpha, beta), `GraphNMF` (lam) and `SULF` (beta, gamma, lam); and different `n_components`,
+    padded with zero columns to the largest where the padding costs less than a batch of its own would: ranks that are
+    close, or small data (`SemiNMF` and `SULF`: equal ranks only). Estimators that differ in anything else, or in the
+    rules that their rank or weights imply, form batches of their own, one after the other. An estimator with a
+    `callback` or a `batch_size` is a batch of its own. `verbose` prints lines for a whole batch.
 
     Parameters
     ----------
@@ -74,25 +73,16 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
     """
     estimators = _checked(estimators, max_bytes)
     position = {id(e): f"estimators[{i}]: " for i, e in enumerate(estimators)}
-    at = lambda estimator: position[id(estimator)]
+    label = lambda estimator: position[id(estimator)]
     for estimator in estimators:
-        with named(at, estimator):
+        with labelled(label, estimator):
             estimator._check_parameters()
     with ExitStack() as stack:
         for estimator in estimators:
             stack.enter_context(forget_and_restore_on_error(estimator))
-        if type(estimators[0])._fit is Factorization._fit:
-            fit_together(estimators, X, y, max_bytes, at)
-        else:
-            _one_by_one(estimators, X, y, at)
+        fit_together(estimators, X, y, max_bytes, label)
     _warn(estimators)
     return estimators
-
-
-def _one_by_one(estimators: list[E], X: Any, y: Any, at: Callable[[Any], str]) -> None:
-    for estimator in estimators:
-        with named(at, estimator):
-            estimator._fit(X, y)
 
 
 def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:

@@ -1,73 +1,163 @@
-"""Estimators of one class fitted together: families share data and graphs, batches share one run.
+"""The straight road from data to fitted estimators: read, learn, model, starts, run, publish.
 
-A *family* agrees in every parameter that cannot differ inside a batch: the data are read and the graphs are built
-once. A *batch* of a family shares a model; its *problems* are the restarts of its estimators, each with a start (and
-perhaps hyper-parameters) of its own. A single fit is the family of one.
+Estimators of one class walk it together; a single fit is a list of one. A *family* agrees in every parameter that
+reading and learning depend on: its data are read, and its graphs built, once. A *batch* of a family has models that are
+alike but for weights and rank. Its *problems* are the restarts of its estimators, each with a start of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from math import isfinite
+from numbers import Real
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ...core import Rule, Run, Term, Weight, step
+from ...core import Rule, Run, Term, step
+from ...core.data.base import Data
 from ...core.solve import init
-from ...core.solve.memory_budget import bytes_per_problem, fitting, work
+from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
+from ...core.terms.base import Weight
 from .inputs import Inputs
-
-if TYPE_CHECKING:
-    from .base import Factorization
-
-
-@dataclass(frozen=True)
-class Model:
-    """What an estimator is underneath.
-
-    `terms` over named factors, a rule for each in the order of the updates, the `names` in the order in which factors
-    are given and published (samples first), and the `method` that makes sweeps of terms and rules.
-    """
-
-    terms: Sequence[Term]
-    rules: Mapping[str, Rule]
-    names: tuple[str, ...]
-    method: Method = step
-
-
-FREE = ("random_state", "n_init", "init", "n_components", "transform_method", "keep_embeddings")
 
 # Columns times entries of X that may be wasted to save a batch. On one core a batch costs 1 to 3 ms a sweep whatever is
 # in it; padding that wasted up to 3e6 took 0.5 to 0.9 of the time (two of 24 cases: 1.1, 1.2), 30 x 40 to 1000 x 800.
 # A GPU has the same fixed costs and, estimated, a thousand times the throughput.
 PADDING = {"cpu": 3e6, "cuda": 3e9}
 
-Problem = tuple["Factorization", int]  # an estimator and the number of a restart
+# Parameters that may differ inside a family, beside the weights that a class names as `_weights`.
+FREE = ("random_state", "n_init", "init", "n_components", "transform_method", "keep_embeddings")
+
+READ = ("n_features_in_", "feature_names_in_", "_views")  # what reading notes on the first of a family
+
+Learnt = Mapping[str, Any]  # what data and labels say; entries that end in an underscore are published
+
+
+@dataclass(frozen=True)
+class Model:
+    """What an estimator minimises, over which factors, by which rules, and what its factors mean to the user.
+
+    Parameters
+    ----------
+    terms : sequence of Term
+        The objective is the sum of their values.
+    rules : mapping of str to Rule
+        One for each factor that is updated, in the order of the updates.
+    shapes : mapping of str to (int, int)
+        The factors in the order in which `init` gives and `factors_` shows them, the sample factor first.
+    data : sequence of Data
+        What is factored, in the units of the run: one, or one for each view.
+    scales : sequence of float
+        One for each factor: its multiple in the units of the user's data.
+    unit : float
+        What the objective is multiplied with to be that of the user's data.
+    method : callable
+        Makes a sweep of terms and rules.
+    normalize, embed : callables, optional
+        The factors (a list of tensors) as published; one row per sample from the sample factor.
+    padded : bool
+        Whether a smaller rank may run with zero columns, which every rule keeps at exactly zero.
+    """
+
+    terms: Sequence[Term]
+    rules: Mapping[str, Rule]
+    shapes: Mapping[str, tuple[int, int]]
+    data: Sequence[Data]
+    scales: Sequence[float]
+    unit: float = 1.0
+    method: Method = step
+    normalize: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors
+    embed: Callable[[Tensor], Tensor] = lambda V: V
+    padded: bool = True
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The factors, the sample factor first."""
+        return tuple(self.shapes)
+
+    @property
+    def rank(self) -> int:
+        """The number of components."""
+        return next(iter(self.shapes.values()))[1]
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for models that one batch can hold: those that differ in the weights of terms and in rank only."""
+        rank = None if self.padded else self.rank
+        return _identity(tuple(self.terms)), _identity(self.rules), _identity(self.method), self.names, rank
+
+
+class Fittable(Protocol):
+    """The stations of the road, as an estimator has them; see `Factorization`."""
+
+    n_components: int
+    n_init: int
+    callback: Any
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Parameters by name."""
+
+    def _draw_seeds(self) -> list[int]: ...
+
+    def _read(self, X: Any, reset: bool) -> Inputs: ...
+
+    def _learn(self, inputs: Inputs, y: Any) -> Learnt: ...
+
+    def _model(self, inputs: Inputs, learnt: Learnt) -> Model: ...
+
+    def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]: ...
+
+    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run: ...
+
+    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Member:
+    """An estimator of a family, its model, and a seed for each of its restarts."""
+
+    estimator: Any  # Fittable
+    model: Model
+    seeds: list[int]
+
+
+Problem = tuple[int, int]  # the position of a member in its batch, and the number of a restart
 
 
 def fit_together(
-    estimators: Sequence[Factorization],
+    estimators: Sequence[Any],
     X: Any,
     y: Any = None,
     max_bytes: int | None = None,
-    at: Callable[[Any], str] = lambda estimator: "",
+    label: Callable[[Any], str] = lambda estimator: "",
 ) -> None:
-    """Fit estimators of one class; `at` says how errors call one of them. Seeds are drawn in the order of the list."""
-    for estimator in estimators:
-        estimator._seeds = estimator._drawn_seeds()
-    for family in grouped(estimators, family_key):
-        _fit_family(family, X, y, max_bytes, at)
+    """Fit estimators of one class; errors call one of them by its `label`. Seeds are drawn in the order of the list."""
+    seeds = {id(e): e._draw_seeds() for e in estimators}
+    for family in group(estimators, family_key):
+        first = family[0]
+        inputs = first._read(X, reset=True)
+        noted = {name: vars(first)[name] for name in READ if name in vars(first)}
+        with strict_precision(inputs.data.device):
+            learnt = first._learn(inputs, y)
+            members = []
+            for estimator in family:
+                with labelled(label, estimator):
+                    members.append(Member(estimator, estimator._model(inputs, learnt), seeds[id(estimator)]))
+            for batch in batches(members):
+                for member, run in run_batch(batch, inputs, learnt, max_bytes, label):
+                    publish(member, inputs, learnt, run, noted)
 
 
-def grouped(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
+def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
     """Items with equal keys together, both in the order of their first appearance."""
     groups: dict[Hashable, list[Any]] = {}
     for item in items:
@@ -75,202 +165,191 @@ def grouped(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[A
     return list(groups.values())
 
 
-def family_key(estimator: Factorization) -> Hashable:
-    """What a family agrees in. Whoever has a callback, which is told of one estimator, or mini-batches, which are
-    drawn by one, is a family.
-    """
+def family_key(estimator: Any) -> Hashable:
+    """What a family agrees in. An estimator with a callback or with mini-batches runs alone."""
     if estimator.callback is not None or getattr(estimator, "batch_size", None) is not None:
         return id(estimator)
-    may_differ = {*FREE, *estimator._batched}
+    may_differ = {*FREE, *estimator._weights}
     return tuple(
         (name, _identity(value)) for name, value in estimator.get_params(deep=False).items() if name not in may_differ
     )
 
 
-def _identity(value: Any) -> Hashable:
-    """Equal for parameters that are surely alike: plain values and objects built from them by value, others by id."""
-    if value is None or isinstance(value, str | int | float | bool | torch.dtype | torch.device):
-        return type(value).__name__, value
-    if isinstance(value, tuple | list):
-        return tuple(map(_identity, value))
-    if isinstance(value, BaseEstimator):
-        return type(value).__name__, tuple((k, _identity(v)) for k, v in value.get_params(deep=False).items())
-    return id(value)
-
-
-def _fit_family(family: list[Factorization], X: Any, y: Any, max_bytes: int | None, at: Callable[[Any], str]) -> None:
-    first, before = family[0], dict(vars(family[0]))
-    source = first._read(X, reset=True)
-    with strict_precision(source.data.device):
-        source = first._target(source)
-        first._prepare(source, y)
-        _share(first, before, family[1:])
-        for members in batches(family, source, at):
-            _Batch(members, source, y, max_bytes, at).fit()
-
-
-def batches(family: Sequence[Factorization], source: Inputs, at: Callable[[Any], str]) -> list[list[Factorization]]:
-    """The estimators that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
+def batches(members: Sequence[Member]) -> list[list[Member]]:
+    """The members that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
 
     Ranks are taken from the largest down. A rank joins the batch of the larger one when the columns that its problems
     gain, times the entries of the data, are below `PADDING`: measured, what a batch costs whatever is in it.
     """
-    found: list[list[Factorization]] = []
-    allowed = PADDING.get(source.data.device.type, 0) / max(1, work(source.data))
-    for alike in grouped(family, lambda e: _called(at, e, partial(e._batch_key, source))):
+    found: list[list[Member]] = []
+    for alike in group(members, lambda m: m.model.key):
+        data = alike[0].model.data
+        allowed = PADDING.get(data[0].device.type, 0) / max(1, sum(d.entries_read for d in data))
         largest = 0
-        for k, same in groupby(sorted(alike, key=lambda e: -e.n_components), key=lambda e: int(e.n_components)):
+        for k, same in groupby(sorted(alike, key=lambda m: -m.model.rank), key=lambda m: m.model.rank):
             some = list(same)
-            wasted = (largest - k) * sum(int(e.n_init) for e in some)
-            if not largest or not alike[0]._padded or wasted > allowed:
+            wasted = (largest - k) * sum(len(m.seeds) for m in some)
+            if not largest or wasted > allowed:
                 found.append([])
                 largest = k
             found[-1].extend(some)
     return found
 
 
-@dataclass
-class _Batch:
-    """Some estimators of a family, their model, and how they run."""
-
-    members: list[Factorization]
-    source: Inputs
-    y: Any
-    max_bytes: int | None
-    at: Callable[[Any], str]
-
-    def fit(self) -> None:
-        """Run sub-batches that fit into memory, one after the other; publish whoever is complete."""
-        model = self._model()
-        parts: dict[int, list[Run]] = {}
-        problems = [(e, r) for e in self.members for r in range(int(e.n_init))]
-        each = bytes_per_problem(self.source.data, self.rank)
-        size = fitting(len(problems), each, self.source.data.device, self.max_bytes)
-        for a in range(0, len(problems), size):
-            some = problems[a : a + size]
-            with _explained(len(some), each):
-                result = self.members[0]._run(self.source, model, self._state(model, some), self.y)
-            for estimator, part in _by_estimator(result, some):
-                parts.setdefault(id(estimator), []).append(part)
-                if sum(len(p.objective) for p in parts[id(estimator)]) == estimator.n_init:
-                    self._publish(estimator, model, joined(parts.pop(id(estimator))))
-
-    @property
-    def rank(self) -> int:
-        """The largest, to which the others are padded."""
-        return max(int(e.n_components) for e in self.members)
-
-    @property
-    def varying(self) -> list[str]:
-        """Hyper-parameters that differ between the members."""
-        names = self.members[0]._batched
-        return [name for name in names if len({float(getattr(e, name)) for e in self.members}) > 1]
-
-    def _model(self) -> Model:
-        """The model of all, by an estimator of the largest rank whose varying parameters are names of state entries."""
-        first = self.members[0]
-        whole = first if len(self.members) == 1 else object.__new__(type(first))
-        whole.__dict__.update(vars(first))
-        whole.n_components = first.n_components if whole is first else self.rank
-        for name in self.varying:
-            setattr(whole, name, Weight(name, tuple(float(getattr(e, name)) for e in self.members)))
-        before = dict(vars(whole))
-        with named(self.at, first):
-            model = whole._model(self.source, self.y)
-        _share(whole, before, [e for e in self.members if e is not whole])
-        return model
-
-    def _state(self, model: Model, problems: list[Problem]) -> dict[str, Tensor]:
-        """Starts and varying hyper-parameters: of one problem as they are, of several as a batch."""
-        starts = []
-        for estimator, restart in problems:
-            with named(self.at, estimator):
-                starts.append([_padded(F, self.rank) for F in estimator._start(self.source, restart)])
-        state = dict(zip(model.names, starts[0] if len(starts) == 1 else init.stack(starts), strict=True))
-        for name in self.varying:
-            values = torch.tensor([float(getattr(e, name)) for e, _ in problems], dtype=torch.float64)
-            state[name] = (values[0] if len(starts) == 1 else values).to(self.source.data.device)
-        return state
-
-    def _publish(self, estimator: Factorization, model: Model, result: Run) -> None:
-        if not np.isfinite(result.objective).any():
-            raise FloatingPointError(
-                f"{self.at(estimator)}{type(estimator).__name__}: the objective of every restart became NaN or "
-                "infinite; nothing was fitted. Check the scale of init and of the penalty weights, or use float64"
-            )
-        estimator._publish(self.source, model, result)
+def run_batch(
+    batch: list[Member], inputs: Inputs, learnt: Learnt, max_bytes: int | None, label: Callable[[Any], str]
+) -> Iterator[tuple[Member, Run]]:
+    """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
+    model = join_models([m.model for m in batch])
+    problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
+    each = sum(bytes_per_problem(X, model.rank) for X in model.data)
+    size = problems_per_batch(len(problems), each, inputs.data.device, max_bytes)
+    waiting: dict[int, list[Run]] = {}
+    for a in range(0, len(problems), size):
+        some = problems[a : a + size]
+        state = stack_starts(batch, model, inputs, some, label)
+        with _explain_memory(len(some), each):
+            run = batch[0].estimator._run(model, learnt, state, batch[0].seeds)
+        for i, restarts in split_run(run, some):
+            waiting.setdefault(i, []).append(restarts)
+            if sum(len(r.objective) for r in waiting[i]) == len(batch[i].seeds):
+                whole = concatenate_runs(waiting.pop(i))
+                if not np.isfinite(whole.objective).any():
+                    raise FloatingPointError(
+                        f"{label(batch[i].estimator)}{type(batch[i].estimator).__name__}: the objective of every "
+                        "restart became NaN or infinite; nothing was fitted. Check the scale of init and of the "
+                        "penalty weights, or use float64"
+                    )
+                yield batch[i], whole
 
 
-def _padded(F: Tensor, k: int) -> Tensor:
-    """A factor with zero columns up to `k`, component-major: every rule that is used keeps them at exactly zero."""
-    missing = k - F.shape[-1]
+def join_models(models: Sequence[Model]) -> Model:
+    """The model of a batch, at its largest rank, the first: weights that differ become entries of the state."""
+    columns = zip(*(m.terms for m in models), strict=True)
+    return replace(models[0], terms=[_join_terms(terms, f"weight of term {i}") for i, terms in enumerate(columns)])
+
+
+def _join_terms(terms: Sequence[Any], name: str) -> Any:
+    weights: list[Any] = [getattr(t, "weight", None) for t in terms]
+    if all(w is weights[0] or w == weights[0] for w in weights):
+        return terms[0]
+    return replace(terms[0], weight=Weight(name, tuple(map(float, weights))))
+
+
+def stack_starts(
+    batch: list[Member], model: Model, inputs: Inputs, problems: list[Problem], label: Callable[[Any], str]
+) -> dict[str, Tensor]:
+    """Starts, and weights that differ: of one problem as they are, of several with a batch dimension."""
+    starts = []
+    for i, restart in problems:
+        member = batch[i]
+        with labelled(label, member.estimator):
+            start = member.estimator._start(inputs, member.model, member.seeds, restart)
+        starts.append([_pad(F, model.rank - member.model.rank) for F in start.values()])
+    state = dict(zip(start, starts[0] if len(starts) == 1 else init.stack(starts), strict=True))
+    weights = [getattr(t, "weight", None) for t in model.terms]
+    for weight in (w for w in weights if isinstance(w, Weight)):
+        values = torch.tensor([weight.values[i] for i, _ in problems], dtype=torch.float64)
+        state[weight.name] = (values[0] if len(starts) == 1 else values).to(inputs.data.device)
+    return state
+
+
+def _pad(F: Tensor, missing: int) -> Tensor:
+    """Append `missing` zero columns to a factor: every rule that is used keeps them at exactly zero."""
     return torch.cat([F.mT, F.new_zeros(missing, len(F))]).mT if missing else F
 
 
-def _share(first: Factorization, before: dict[str, Any], others: Sequence[Factorization]) -> None:
-    """What an estimator has learned of the data since `before` is true of the others too."""
-    learned = {name: value for name, value in vars(first).items() if name not in before or before[name] is not value}
-    for other in others:
-        other.__dict__.update(learned)
+def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Mapping[str, Any]) -> None:
+    """Set everything that ends in an underscore, at once, when nothing can fail any more."""
+    results = member.estimator._results(inputs, learnt, member.model, run)
+    results["fit_info_"]["seeds"] = member.seeds
+    shown = {name: value for name, value in learnt.items() if name.endswith("_")}
+    vars(member.estimator).update({**noted, **shown, **results})
 
 
-def _by_estimator(result: Run, problems: list[Problem]) -> Iterator[tuple[Factorization, Run]]:
-    """A run cut into those of its estimators, whose problems are neighbours."""
+def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:
+    """A run cut into those of its members, whose problems are neighbours."""
     begin = 0
-    for _, some in groupby(problems, key=lambda problem: id(problem[0])):
+    for i, some in groupby(problems, key=lambda problem: problem[0]):
         end = begin + len(list(some))
-        yield problems[begin][0], part(result, begin, end)
+        yield i, select_problems(run, begin, end)
         begin = end
 
 
-def part(result: Run, begin: int, end: int) -> Run:
+def select_problems(run: Run, begin: int, end: int) -> Run:
     """Problems `begin..end` of a run, always with a batch dimension."""
     rows = []
-    for iteration, seconds, problems, values in result.rows:
+    for iteration, seconds, problems, values in run.rows:
         a, b = np.searchsorted(problems, [begin, end])
         if a < b:
             rows.append((iteration, seconds, problems[a:b] - begin, values[a:b]))
-    whole = len(result.objective) == 1
-    single = {n: F[None] if whole and F.dim() in (0, 2) else F for n, F in result.factors.items()}
-    factors = {n: F[begin:end] for n, F in single.items()}
+    alone = len(run.objective) == 1
+    factors = {n: (F[None] if alone and F.dim() in (0, 2) else F)[begin:end] for n, F in run.factors.items()}
     here = slice(begin, end)
-    return Run(factors, result.objective[here], result.n_iter[here], result.converged[here], rows)
+    return replace(
+        run,
+        factors=factors,
+        objective=run.objective[here],
+        n_iter=run.n_iter[here],
+        converged=run.converged[here],
+        rows=rows,
+    )
 
 
-def joined(runs: Sequence[Run]) -> Run:
+def concatenate_runs(runs: Sequence[Run]) -> Run:
     """The problems of several runs as one."""
     if len(runs) == 1:
         return runs[0]
     shifts = np.cumsum([0, *(len(r.objective) for r in runs)])
     rows = [(i, s, p + shift, v) for r, shift in zip(runs, shifts, strict=False) for i, s, p, v in r.rows]
     factors = {
-        n: torch.cat([r.factors[n].mT for r in runs]).mT
-        if runs[0].factors[n].dim() == 3
-        else torch.cat([r.factors[n] for r in runs])
-        for n in runs[0].factors
+        n: torch.cat([r.factors[n].mT for r in runs]).mT if F.dim() == 3 else torch.cat([r.factors[n] for r in runs])
+        for n, F in runs[0].factors.items()
     }
-    column = lambda name: np.concatenate([getattr(r, name) for r in runs])
-    return Run(factors, column("objective"), column("n_iter"), column("converged"), rows)
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(r, name) for r in runs]) for name in ("objective", "n_iter", "converged")
+    }
+    return replace(runs[0], factors=factors, rows=rows, **columns)
 
 
-def _called(at: Callable[[Any], str], estimator: Any, f: Callable[[], Any]) -> Any:
-    with named(at, estimator):
-        return f()
+def _identity(value: Any) -> Hashable:
+    """Equal for what is surely alike: plain values, and what is built from them by value; all else by address.
+
+    A weight that is a number is no part of a term's identity, nor is what a term keeps for itself.
+    """
+    if value is None or isinstance(value, str | int | float | bool | torch.dtype | torch.device):
+        return type(value).__name__, value
+    if isinstance(value, tuple | list):
+        return tuple(map(_identity, value))
+    if isinstance(value, Mapping):
+        return tuple((name, _identity(v)) for name, v in value.items())
+    if isinstance(value, slice):
+        return value.start, value.stop
+    if isinstance(value, partial):
+        return value.func, _identity(value.args), _identity(value.keywords)
+    if isinstance(value, BaseEstimator):
+        return type(value).__name__, _identity(value.get_params(deep=False))
+    if is_dataclass(value) and hasattr(value, "factor_names"):
+        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init and f.name != "cache"}
+        if isinstance(given.get("weight"), Real) and isfinite(given["weight"]):
+            del given["weight"]
+        return type(value), _identity(given)
+    return getattr(value, "identity", id(value))
 
 
 @contextmanager
-def named(at: Callable[[Any], str], estimator: Any) -> Iterator[None]:
-    """Errors say which estimator they are about."""
+def labelled(label: Callable[[Any], str], estimator: Any) -> Iterator[None]:
+    """Let errors say which estimator they are about."""
     try:
         yield
     except ValueError as error:
-        if not at(estimator):
+        if not label(estimator):
             raise
-        raise ValueError(f"{at(estimator)}{error}") from error
+        raise ValueError(f"{label(estimator)}{error}") from error
 
 
 @contextmanager
-def _explained(problems: int, each: int) -> Iterator[None]:
+def _explain_memory(problems: int, each: int) -> Iterator[None]:
     """Out of memory: say what would work."""
     try:
         yield
@@ -280,13 +359,3 @@ def _explained(problems: int, each: int) -> Iterator[None]:
             f"batch_fit(..., max_bytes={max(1, problems // 2) * each}) makes smaller batches, "
             "float32 needs half as much"
         ) from error
-
-
-def weight_of(parameter: Any) -> float | Weight:
-    """Return a hyper-parameter as a term's weight: a number, or the entry of the state that holds those of a batch."""
-    return parameter if isinstance(parameter, Weight) else float(parameter)
-
-
-def values_of(parameter: Any) -> tuple[float, ...]:
-    """Return the number that a hyper-parameter is, or all that it is in a batch."""
-    return parameter.values if isinstance(parameter, Weight) else (float(parameter),)

@@ -1,4 +1,4 @@
-"""What users hand in: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
+"""What users give: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ...core.data.as_data import Data, as_data, as_tensor, is_sparse, is_sparse_tensor, matrix_of
-from ...core.data.csr import coordinates, from_torch_sparse
-from ...core.data.dense import Dense
-from ...core.data.sparse_tensor import SparseTensor
+from ...core.data.as_data import as_data
+from ...core.data.base import Data
+from ...core.data.sparse_input import (
+    FORMATS,
+    as_scipy,
+    coordinates,
+    is_sparse,
+    is_sparse_tensor,
+    refuse_other_formats,
+    refuse_other_than_real,
+)
+from ...core.data.units import power_of_two
 from ...core.factors import as_factor
 
 
@@ -37,7 +45,7 @@ def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], 
 def given_array(
     name: str, array: Any, shape: tuple[int, ...], like: Data | Tensor, free: bool = False, hint: str = ""
 ) -> Tensor:
-    """A copy of an array that was handed in: of this shape, finite, and unless `free` nonnegative."""
+    """Copy an array that a user gave: of this shape, finite, and unless `free` nonnegative."""
     F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
     F = F.to(like.device, like.dtype)
     if tuple(F.shape) != shape:
@@ -50,8 +58,8 @@ def given_array(
     return F.clone()
 
 
-def _to(F: Any, like: Data | Tensor) -> Tensor:
-    """A fitted factor on the device (and, for data, in the dtype) at hand."""
+def place_factor(F: Any, like: Data | Tensor) -> Tensor:
+    """Move a fitted factor to the device (and, for data, the dtype) at hand."""
     F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
@@ -71,33 +79,37 @@ class Inputs:
     ----------
     data : Data
         On the working device, divided by `scale`.
-    X : Tensor, sparse matrix or SparseTensor
-        The data as they were read, not scaled.
+    unscaled : Data
+        The same before the division.
+    X : Tensor, sparse matrix, sparse tensor or Data
+        What they were read from; of dense data the tensor on the working device.
     scale : float
         A power of two; 1 unless the data are so large or small that squares would leave the floating-point range.
     as_torch : bool
         Whether the caller works with tensors (results then stay on the device), else with numpy.
     shape : tuple of int
         The shape that was given.
+    views : tuple of Inputs
+        All views, where an estimator takes several; the first is this one.
     """
 
     data: Data
+    unscaled: Data
     X: Any
     scale: float
     as_torch: bool
     shape: tuple[int, ...]
+    views: tuple[Inputs, ...] = ()
 
     @property
-    def samples(self) -> Any:
-        """What graphs are built from: a dense array, or a sparse matrix with one row per sample."""
-        return self.X.samples() if isinstance(self.X, SparseTensor) else self.X
+    def samples(self) -> Tensor | sp.csr_array:
+        """What graphs are built from: a dense tensor, or CSR on the host with one row per sample."""
+        return self.unscaled.samples()
 
     def points(self) -> Tensor | sp.csr_array:
-        """The samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
-        if isinstance(self.data, Dense):
-            return self.data.X
-        X = from_torch_sparse(self.X) if isinstance(self.X, Tensor) else self.X
-        return sp.csr_array(X, dtype=np.float64) / self.scale
+        """Give the samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
+        X = self.data.samples()
+        return sp.csr_array(X, dtype=np.float64, copy=True) if sp.issparse(X) else X
 
     def samples64(self) -> Tensor | sp.csr_array:
         """`points` in float64 in either case."""
@@ -105,7 +117,7 @@ class Inputs:
         return X.double() if isinstance(X, Tensor) else X
 
     def to_caller(self, F: Tensor) -> Any:
-        """A result in the caller's kind, row-major."""
+        """Turn a result into the caller's kind, row-major."""
         F = F.contiguous()
         return F if self.as_torch else F.cpu().numpy()
 
@@ -122,7 +134,8 @@ def read(
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows. In `transform` (reset=False) a
-    fitted `sample_shape_` folds them. `signed` lets negative entries in.
+    fitted `sample_shape_` folds them. `signed` lets negative entries in. `Data` of any storage kind keep their dtype
+    and stay where they are.
     """
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
@@ -131,16 +144,17 @@ def read(
     given = tuple(X.shape)
     X = _folded(X, sample_shape)
     data = as_data(X, device, dtype, signed=signed)
-    if isinstance(data, SparseTensor):
-        X = data
-    elif not is_sparse(X):
-        X = cast(Dense, data).X
+    if isinstance(X, Data) and not signed and X.smallest() < 0:
+        raise ValueError(
+            "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
+        )
+    X = X if is_sparse(X) or isinstance(X, Data) else data.samples()
     scale = _scale(data)
-    return Inputs(data if scale == 1 else data.scaled(1 / scale), X, scale, as_torch, given)
+    return Inputs(data if scale == 1 else data.scaled(1 / scale), data, X, scale, as_torch, given)
 
 
 def run_environment(data: Data) -> dict[str, str]:
-    """What `fit_info_` records of every fit: where, in which precision, with which versions."""
+    """List what `fit_info_` records of every fit: where, in which precision, with which versions."""
     return {
         "device": str(data.device),
         "dtype": str(data.dtype).removeprefix("torch."),
@@ -151,14 +165,14 @@ def run_environment(data: Data) -> dict[str, str]:
 
 
 def choose_device(device: Any, X: Any) -> torch.device:
-    """The working device: asked for, or the tensor's own, or CUDA when present, or the CPU.
+    """Choose the working device: asked for, or the tensor's own, or CUDA when present, or the CPU.
 
     Raises
     ------
     ValueError
-        The device does not exist, or is not the tensor's (data are not moved between accelerators silently).
+        The device does not exist, or is not the tensor's (data are not update_sums between accelerators silently).
     """
-    there = X.device if isinstance(X, Tensor) else None
+    there = X.device if isinstance(X, Tensor | Data) else None
     if isinstance(device, str) and device == "auto":
         return there or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -184,39 +198,30 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
 
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
-    """The array, with the estimator's feature count and names set (reset) or compared."""
-    if isinstance(X, Tensor):
-        n_features = prod(X.shape[1:]) if X.dim() > 1 else 0
-        if X.dim() == 2 or (tensors and X.dim() > 2):
-            _count_features(estimator, n_features, reset)
-            return X
-        raise ValueError(_wrong_order(X.shape, tensors))
-    X = matrix_of(X)
-    if is_sparse_tensor(X):
-        if not tensors:
+    """Check the order of an array; set (reset) or compare the estimator's feature count and names."""
+    if not isinstance(X, Tensor | Data):
+        X = as_scipy(X)
+        if sp.issparse(X) and len(X.shape) == 2:
+            refuse_other_formats(X, "X")
+        elif not is_sparse(X) and not hasattr(X, "columns"):
+            X = np.asarray(X)
+    array = isinstance(X, np.ndarray)
+    if isinstance(X, Tensor | Data) or is_sparse_tensor(X) or (array and X.ndim > 2):
+        if len(X.shape) < 2 or (len(X.shape) > 2 and not tensors):
             raise ValueError(_wrong_order(X.shape, tensors))
-        _count_features(estimator, prod(X.shape[1:]), reset)
-        return X
-    if sp.issparse(X):
-        if X.format not in ("csr", "csc", "coo"):
-            raise TypeError(f"X: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
-    elif not hasattr(X, "columns"):
-        X = np.asarray(X)
-        if X.ndim > 2:
-            if not tensors:
-                raise ValueError(_wrong_order(X.shape, tensors))
+        if array:
+            refuse_other_than_real(X.dtype, "X")
             if 0 in X.shape:
                 raise ValueError(f"X has shape {X.shape}; it must have no empty dimension")
-            as_tensor(X[:0])  # real numbers only
-            _count_features(estimator, prod(X.shape[1:]), reset)
-            return X
-        if X.dtype.kind == "c":
-            raise ValueError("Complex data not supported: X holds complex numbers")
+        _count_features(estimator, prod(X.shape[1:]), reset)
+        return X
+    if array and X.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X holds complex numbers")
     return validate_data(
         estimator,
         X,
         reset=reset,
-        accept_sparse=["csr", "csc", "coo"],
+        accept_sparse=list(FORMATS),
         dtype=[np.float64, np.float32],
         ensure_all_finite=False,
         ensure_min_samples=1,
@@ -245,7 +250,7 @@ def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
     """Flattened rows folded to `(n, *sample_shape)`; anything else as it is."""
     if sample_shape is None or tuple(X.shape[1:]) == tuple(sample_shape):
         return X
-    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1]:
+    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1] or isinstance(X, Data):
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
             f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
@@ -255,7 +260,7 @@ def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
 
 
 def _folded_entries(X: Any, shape: tuple[int, ...]) -> Tensor:
-    """A sparse matrix of flattened samples as a sparse tensor."""
+    """Fold a sparse matrix of flattened samples into a sparse tensor."""
     X = X.to_sparse_coo() if isinstance(X, Tensor) else X.tocoo()
     (rows, columns), values = coordinates(X)
     at = np.stack([rows, *np.unravel_index(columns, shape[1:])]).astype(np.int64)
@@ -264,12 +269,8 @@ def _folded_entries(X: Any, shape: tuple[int, ...]) -> Tensor:
 
 def _scale(data: Data) -> float:
     """1, or the power of two that brings data whose squares would leave the range of their dtype to about 1."""
-    peak = data.largest()
-    reach = 30 if data.dtype == torch.float32 else 300
-    if peak == 0 or 2.0**-reach <= peak <= 2.0**reach:
-        return 1.0
-    smallest = -4 * reach if data.dtype == torch.float32 else -1000  # its inverse must be finite too
-    return float(2.0 ** max(np.floor(np.log2(peak)), smallest))
+    single = data.dtype == torch.float32
+    return power_of_two(data.largest(), reach=30, lowest=-120) if single else power_of_two(data.largest(), reach=300)
 
 
 def _on_cpu(value: Any) -> Any:

@@ -12,7 +12,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from ...core.data.as_data import Data
+from ...core.data.base import Data
 from ...core.factors import as_factor
 from .inputs import Inputs, given_array, read
 from .labels import nearest_distribution

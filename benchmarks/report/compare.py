@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..report.page import cell
-from ..report.scores import Scores
-from .errors import BenchmarkError
-from .journal import read_rows
-from .results import Row, Table
+from ..harness.errors import BenchmarkError
+from ..harness.journal import read_rows
+from ..harness.results import Row, Table
+from .page import cell
+from .scores import Scores
 
 
 def compare(a: Path, b: Path) -> Table:
@@ -21,7 +21,7 @@ def compare(a: Path, b: Path) -> Table:
     BenchmarkError
         A folder without results, or nothing in common.
     """
-    ours, theirs = (_rows(folder) for folder in (a, b))
+    ours, theirs = (read_rows(folder) for folder in (a, b))
     summaries = [[r for r in rows if r["kind"] == "summary"] for rows in (ours, theirs)]
     table = _of_studies(ours, theirs, summaries) if all(summaries) else _of_rows(ours, theirs)
     if not table.rows:
@@ -63,10 +63,3 @@ def _identity(row: Row) -> tuple[Any, ...]:
 
 def _words(row: Row) -> str:
     return " ".join(str(v) for v in row.values() if isinstance(v, (str, int)) and not isinstance(v, bool))
-
-
-def _rows(folder: Path) -> list[Row]:
-    path = folder / "results.jsonl"
-    if not path.is_file():
-        raise BenchmarkError(f"{folder} holds no results.jsonl; give the folder of a run, such as results/nge_speed")
-    return read_rows(path)

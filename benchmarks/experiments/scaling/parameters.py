@@ -1,0 +1,53 @@
+"""What a scaling run can be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...harness.errors import ConfigError
+from ...harness.words import unknown
+
+LABELS = {
+    "samples": "samples N",
+    "features": "features",
+    "rank": "components k",
+    "order": "order of the tensor, the number of entries fixed",
+    "restarts": "restarts in one batch",
+    "nonzeros": "stored entries of sparse data",
+    "edges": "links of the graphs (NGE)",
+}
+
+
+@dataclass(frozen=True)
+class Parameters:
+    """What `[parameters]` may say.
+
+    Attributes
+    ----------
+    vary : names in `LABELS`
+    solvers : solvers of `NMF`; graphs are taken with the solvers of `NGE` of the same name, where it has them
+    points : how many sizes, each twice the one before (orders: 2, 3, ...)
+    samples, features, n_components : int
+        Where the sizes start; every other size stays there.
+    iterations : per timed call
+    repeats : timed calls per point, in turn over all points; medians count
+    """
+
+    vary: tuple[str, ...] = tuple(LABELS)
+    solvers: tuple[str, ...] = ("auto", "multiplicative")
+    points: int = 5
+    samples: int = 400
+    features: int = 200
+    n_components: int = 10
+    iterations: int = 10
+    repeats: int = 7
+
+    def __post_init__(self) -> None:
+        for name in self.vary:
+            if name not in LABELS:
+                raise ConfigError(unknown("parameters.vary", name, LABELS, what="size"))
+        for name in self.solvers:
+            if name not in ("auto", "multiplicative", "hals", "projected"):
+                raise ValueError(f"solvers may be 'auto', 'multiplicative', 'hals' and 'projected', got {name!r}")
+        if self.points < 2 or min(self.samples, self.features, self.n_components, self.iterations, self.repeats) < 1:
+            raise ValueError("points must be at least 2, all other numbers at least 1")
