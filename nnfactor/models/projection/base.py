@@ -33,18 +33,18 @@ class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin
     def transform(self, X: Any) -> Any:
         """Coordinates of samples `(n_samples, n_components_)` in the kind and dtype of `X`; every row by itself."""
         check_is_fitted(self)
-        source = read(self, X, reset=False, signed=True)
-        device = source.data.device
-        W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / source.scale
+        inputs = read(self, X, reset=False, signed=True)
+        device = inputs.data.device
+        W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / inputs.scale
         with torch.no_grad():
-            Z = _project(source.points(), W, mean)
-        return source.to_caller((Z * source.scale).to(source.data.dtype))
+            Z = _project(inputs.points(), W, mean)
+        return inputs.to_caller((Z * inputs.scale).to(inputs.data.dtype))
 
-    def _publish(self, source: Inputs, W: Tensor, mean: Tensor) -> None:
-        """Set the fitted attributes from directions `W (m, d)` and the mean in the source's unit."""
-        data = source.data
-        turn = lambda F: source.to_caller(F.to(data.device, data.dtype))
-        self.components_, self.mean_ = turn(W.mT), turn(mean * source.scale)
+    def _publish(self, inputs: Inputs, W: Tensor, mean: Tensor) -> None:
+        """Set the fitted attributes from directions `W (m, d)` and the mean in the inputs's unit."""
+        data = inputs.data
+        turn = lambda F: inputs.to_caller(F.to(data.device, data.dtype))
+        self.components_, self.mean_ = turn(W.mT), turn(mean * inputs.scale)
         self.n_components_ = int(W.shape[1])
         self.fit_info_ = run_environment(data)
 

@@ -108,18 +108,18 @@ class DPCA(Projection):
         nonnegative("eta", self.eta)
         nonnegative("lam", self.lam)
         with forget_and_restore_on_error(self):
-            source = read(self, X, reset=True, signed=True)
-            n, m = source.data.shape
+            inputs = read(self, X, reset=True, signed=True)
+            n, m = inputs.data.shape
             codes = encode_labels(y, n)[0] if y is not None else np.full(n, -1)
             same, different = _constraints(must_link, cannot_link, codes)
             d = min(int(self.n_components), m)
             with torch.no_grad():
-                space = Space.of(source.points(), pad=d)
+                space = Space.of(inputs.points(), pad=d)
                 values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
                 W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
-            self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.to_caller(
-                (values.flip(0)[:d] * source.scale * source.scale).to(source.data.device)
+            self._publish(inputs, W, space.mean)
+            self.eigenvalues_ = inputs.to_caller(
+                (values.flip(0)[:d] * inputs.scale * inputs.scale).to(inputs.data.device)
             )
         return self
 

@@ -54,16 +54,16 @@ class _MarginalFisher(Projection):
         """
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            source = read(self, X, reset=True, signed=True)
-            X = source.points()
+            inputs = read(self, X, reset=True, signed=True)
+            X = inputs.points()
             own, between, keep, n_classes = self._graphs(X, y)
             with torch.no_grad():
                 space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))
                 A, B = space.energy(between, keep), self._denominator(space, X, own, keep)
                 V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
-                W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
-            self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.to_caller(ratios.to(source.data.device))
+                W = steady_signs(self._scaled(space, V, B, ratios, inputs.scale))
+            self._publish(inputs, W, space.mean)
+            self.eigenvalues_ = inputs.to_caller(ratios.to(inputs.data.device))
             self.graph_, self.n_pca_ = (own, between), len(space.lengths)
         return self
 
