@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from nnfactor.core import Fit, bmme, hals, her, multiplicative, run, step, take
-from nnfactor.core.solve import extrapolation as extrapolate
+from nnfactor.core import factors as core_factors
 from nnfactor.core.solve import run as solve
 from nnfactor.core.solve.cuda_graph import capture
 
@@ -113,7 +113,7 @@ def test_a_state_that_remembers_the_last_one():
     ],
 )
 def test_momentum_is_replayed_bit_for_bit(method, rule, key, batch, monkeypatch):
-    monkeypatch.setattr(extrapolate, "_at_hand", lambda good: False)  # as on a device that has to be waited for
+    monkeypatch.setattr(core_factors, "_at_hand", lambda first: False)  # as on a device that has to be waited for
     p = problem(3, batch, seed=4)
     make = lambda: method(TERMS[key](p), dict.fromkeys(p.order_of_updates, rule))
     eager, replayed = make(), capture(make(), CPU, Record)

@@ -1,4 +1,4 @@
-"""What a rule is, rules in turn, and what several rules need of a block."""
+"""What a rule is, several rules in turn, and what rules need of a block."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad, accumulate
-from ..factors import as_factor, cached_flat, row_major
+from ..factors import as_factor
 
 
 class Rule(Protocol):
     """One improvement of one factor."""
 
     def __call__(self, F: Tensor, block: Block) -> Tensor:
-        """The next factor."""
+        """Return the next factor."""
 
 
 def compose(*rules: Rule) -> Rule:
-    """Apply rules in turn to the same block: no new data product. `compose(m_matrix, hals)` suits graph models best."""
+    """Apply rules in turn to the same block, without a new product with the data: `compose(m_matrix, hals)`."""
     return partial(_apply_in_turn, rules)  # a value: equal rules make an equal composition
 
 
@@ -29,17 +29,6 @@ def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:
     for rule in rules:
         F = rule(F, block)
     return F
-
-
-def stored_as_linear(F: Tensor, block: Block) -> Tensor:
-    """The factor in the memory order of the pull: row-major of sparse data, else component-major."""
-    if (
-        block.linear_minus is None
-        or block.linear_minus.shape != F.shape
-        or row_major(F) == row_major(block.linear_minus)
-    ):
-        return F  # the very tensor: products with it are remembered
-    return as_factor(F) if row_major(F) else cached_flat(F)
 
 
 def require_quadratic(block: Block, rule: str) -> None:
@@ -52,24 +41,22 @@ def require_quadratic(block: Block, rule: str) -> None:
 
 
 def collect_linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """`linear_minus - linear_plus - sum sign rows F cols` over the quads that do not mix columns, component-major.
+    """Compute `linear_minus - linear_plus - sum sign rows F cols` over quads that do not mix columns.
 
-    It may be shared: never write into it.
+    The answer may be the block's own tensor: never write into it.
     """
     total = torch.zeros_like(F) if block.linear_minus is None else block.linear_minus.expand_as(F)
     if block.linear_plus is not None:
         total = total - block.linear_plus
-    elif separable or block.parts:
+    elif separable:
         total = total.clone()
     for q in separable:
         accumulate(total, [q], F, alpha=-q.sign)
-    for part in block.parts:
-        part.rows.add(total, part.linear_minus - part.linear_plus)
     return as_factor(total)
 
 
 def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
-    """The net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
+    """Return the net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
     require_quadratic(block, rule)
     mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
     rest = [q for q in block.quads if q not in mixing]
@@ -81,7 +68,7 @@ def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
 
 
 def bound_curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """An upper bound of the second derivative `(..., 1 or n, k)`: of the Gram, plus row weights and 2 D of graphs."""
+    """Bound the second derivative from above, `(..., 1 or n, k)`: `columns`, row weights, and 2 D of graphs."""
     if separable:
         rows = F.shape[-2] if any(q.rows is not None for q in separable) else 1
         columns = as_factor(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())

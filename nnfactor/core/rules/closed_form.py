@@ -17,14 +17,14 @@ from ..linalg import project_simplex, pseudo_inverse, where_finite
 
 
 def unconstrained(F: Tensor, block: Block) -> Tensor:
-    """The minimiser over factors of any sign, `(linear_minus - linear_plus) G^+`, G the net Gram (paper 001, Eq. 4).
+    """Minimise over factors of any sign: `(linear_minus - linear_plus) G^+`, G the net Gram (Jiang et al. 2014, Eq. 4).
 
     In float64. Directions of G below k eps of the largest count as empty. Where leaving them out would raise the
-    objective (a component that is tiny, not absent), F keeps its part in them, so that the rule is monotone.
+    objective (a component that is tiny, not absent), F keeps its part in them: the rule is monotone.
     """
-    if not block.quadratic or block.parts or any(q.rows is not None for q in block.quads):
+    if not block.quadratic or any(q.rows is not None for q in block.quads):
         raise ValueError(
-            "unconstrained solves for a factor that sees Gram matrices and column weights only; use 'multiplicative'"
+            "unconstrained solves for a factor with Gram matrices and column weights only; use 'multiplicative'"
         )
     G, net = _net_gram(block, F), block.net_linear()
     B = torch.zeros_like(F, dtype=torch.float64) if net is None else net.double()
@@ -37,11 +37,11 @@ def unconstrained(F: Tensor, block: Block) -> Tensor:
 
 
 def least_squares(F: Tensor, block: Block) -> Tensor:
-    """The minimiser of `||A F - b||^2 + sum_i d_i ||f_i||^2`, any sign: Labels on W, with L21 or L2 on its rows.
+    """Minimise `||A F - b||^2 + sum_i d_i ||f_i||^2`, any sign: `Labels` on W, with L21 or L2 on its rows.
 
     By one orthogonal triangularisation of [A b; sqrt(d) 0] in float64, never by normal equations. With penalties on the
-    rows the answer is unique; sqrt(d) is lifted to the rounding of A, so that it is always finite. Without, it is the
-    one of minimum norm.
+    rows the minimiser is unique; sqrt(d) is at least the rounding of A, so that it is always finite. Without penalties
+    it is the one of minimum norm.
     """
     designs = [q.rows for q in block.quads if isinstance(q.rows, Design)]
     ridges = [q for q in block.quads if not isinstance(q.rows, Design)]
@@ -50,7 +50,7 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
             "least_squares solves for the coefficients of Labels, with L2 or L21 on them; use 'unconstrained'"
         )
     n = F.shape[-2]
-    R = torch.linalg.qr(_stacked(F, designs, ridges), mode="r").R
+    R = torch.linalg.qr(_stack_designs(F, designs, ridges), mode="r").R
     if ridges:
         solved = torch.linalg.solve_triangular(R[..., :n, :n], R[..., :n, n:], upper=True)
     else:
@@ -58,8 +58,8 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
     return as_factor(solved.to(F.dtype))
 
 
-def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tensor:
-    """[A b; sqrt(d) 0], `(..., r (+ n), n + C)`, float64 and column-major."""
+def _stack_designs(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tensor:
+    """Form [A b; sqrt(d) 0], `(..., r (+ n), n + C)`, in float64 and column-major, as LAPACK reads it."""
     (*batch, n, C), parts = F.shape, [(d.A, d.b) for d in designs]
     rows = sum(A.shape[-2] for A, _ in parts)
     M = F.new_empty(*batch, n + C, rows + (n if ridges else 0), dtype=torch.float64).mT
@@ -78,10 +78,10 @@ def _stacked(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tenso
 
 
 def simplex(F: Tensor, block: Block) -> Tensor:
-    """The minimiser of `lam ||f||^2 + <c, f>` over nonnegative rows f of sum 1, exactly (paper 001, Eq. 28).
+    """Minimise `lam ||f||^2 + <c, f>` over nonnegative rows f of sum 1 (Jiang et al. 2014, Eq. 28).
 
-    The Euclidean projection of `-c / (2 lam)`. lam = 0: everything on the smallest c, the first of equals. lam is the
-    weight of an `L2` on F.
+    It is the Euclidean projection of `-c / (2 lam)`; lam is the weight of an `L2` on F. With lam = 0 everything goes to
+    the smallest c, the first of equals.
     """
     if any(q.mixes_columns or q.couples_rows for q in block.quads):
         raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
@@ -90,15 +90,13 @@ def simplex(F: Tensor, block: Block) -> Tensor:
     twice = [2 * q.sign * q.row_sums(F) * q.cols[..., :1].double() for q in block.quads]
     lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
     lowest, first = c.min(-1, keepdim=True)
-    projected = project_simplex(
-        (lowest - c) / torch.where(lam > 0, lam, 1)
-    )  # shifted: the quotient may overflow to -inf
-    f = torch.where(lam > 0, projected, torch.zeros_like(c).scatter_(-1, first, 1))
+    shifted = (lowest - c) / torch.where(lam > 0, lam, 1)  # at most 0: overflow can only give -inf, which is allowed
+    f = torch.where(lam > 0, project_simplex(shifted), torch.zeros_like(c).scatter_(-1, first, 1))
     return as_factor((f / f.sum(-1, keepdim=True)).to(F.dtype))
 
 
 def _net_gram(block: Block, F: Tensor) -> Tensor:
-    """Positive less negative Gram matrices, weights on the diagonal, float64 `(..., k, k)`."""
+    """Add Gram matrices, and weights on the diagonal, with their signs: float64 `(..., k, k)`."""
     k = F.shape[-1]
     parts = [q.sign * (q.cols if q.cols.shape[-2] == k else torch.diag_embed(q.cols.squeeze(-2))) for q in block.quads]
     return reduce(torch.add, (G.double() for G in parts), F.new_zeros(k, k, dtype=torch.float64))

@@ -11,13 +11,13 @@ from .base import bound_curvature, split_gram
 
 
 def projected_gradient(F: Tensor, block: Block, steps: int = 5) -> Tensor:
-    """Accelerated projected gradient (Beck and Teboulle 2009; Guan et al. 2012): an option and a reference.
+    """Take accelerated projected gradient steps (Beck and Teboulle 2009; Guan et al. 2012).
 
-    Steps are one over a row-sum bound of the curvature (Gershgorin), entry by entry where there is a graph. A problem
-    whose accelerated steps would raise its objective takes the first plain step instead, so that the rule is monotone.
+    A step is one over a bound of the curvature by row sums (Gershgorin), entry by entry where there is a graph. A
+    problem whose accelerated steps would raise its objective takes the first plain step instead: the rule is monotone.
     """
     G, rest = split_gram(block, F, "projected")
-    bound = bound_curvature(G.abs().sum(-1, keepdim=True).mT, rest, F)
+    bound = bound_curvature(G.abs().sum(-2, keepdim=True), rest, F)
     step = divide(torch.ones_like(bound), bound)
     gradient = block.half_gradient(F)
     first = x = (F - step * gradient).clamp_(min=0)

@@ -1,12 +1,12 @@
-"""Replaying sweeps from a CUDA graph: one launch instead of hundreds, for problems that the launches dominate.
+"""Replay of sweeps from a CUDA graph: one launch instead of hundreds, where launches take longer than their work.
 
-A captured sweep is `state -> state` like the one it wraps, and its states are values: what it hands out is never
-written to again. What makes that true, and keeps memos right:
+A captured sweep is `state -> state` like the one it wraps, and no state that it returns is ever written to again. Three
+facts make that true and keep the caches of products valid:
 
-* Replays write to the graph's own buffers without a trace in any version counter. Nobody outside ever sees those
-  tensors, so that no memo can take them for what they were: a state is copied in, and copies are handed out.
-* A product that a memo handed out during the recording would be a constant for ever. Buffers are new, or were written
-  to by the warm-up, when the recording starts, so that no memo knows them and every product of them is recorded.
+* Replays write to the graph's own buffers and leave no new version. No caller holds those tensors, so that no cache
+  can return a product of their old values: a state is copied in, and copies are returned.
+* A product that a cache returned during the recording would be a constant in all replays. Buffers are new, or were
+  written to by the warm-up, when the recording starts: no cache holds them, and every product of them is recorded.
 * What does not depend on the state (a squared norm, a graph on its device) is made by the iterations before.
 """
 
@@ -29,21 +29,22 @@ WARM_UP = 2  # sweeps of a new shape before it is captured: libraries load, lazy
 
 
 def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None) -> Sweep:
-    """The same sweep, recorded once per shape of the state and replayed; on any device but CUDA `sweep` itself.
+    """Return the same sweep, recorded once per shape of the state and replayed; but on CUDA only.
 
     Parameters
     ----------
     sweep : callable, state -> state
-        Must not read the host (`m_matrix` with a tolerance does), and all that it remembers must be in the state, as
-        tensors in nested dictionaries.
+        It must not read the host (`m_matrix` with a tolerance does), and all that it needs later must be in the state,
+        as tensors in nested dictionaries.
     device : torch.device
         Where the state is.
     record : callable, optional
-        Takes some work, records what it does to tensors, and returns what replays it. Default: a CUDA graph.
+        It calls a function, records its operations on tensors, and returns a function that replays them. Default: a
+        CUDA graph.
 
     Notes
     -----
-    Problems that leave a batch change its shape: it is warmed up and captured anew, and the old graph goes.
+    Problems that leave a batch change its shape: it is warmed up and captured again, and the old graph is dropped.
     """
     if device.type != "cuda" and record is None:
         return sweep
@@ -74,7 +75,7 @@ class _Captured:
         self.graph: _Graph | None = None
 
     def __call__(self, state: State) -> State:
-        """One sweep: eager while a shape is new, then replayed."""
+        """Run one sweep: eagerly while a shape is new, then as a replay."""
         shape = signature(state)
         if shape != self.shape:
             self.shape, self.seen, self.graph = shape, 0, None
@@ -96,7 +97,7 @@ class _Graph:
         def work() -> None:
             results = sweep(self.buffers)
             own = {_storage(F) for F in _leaves(self.buffers)}
-            # what a state remembers of the last one must be out of the buffers before the new one goes in
+            # a new state may contain a tensor of the old one: copy it before the buffers are overwritten
             results = _each(lambda F: F.clone() if _storage(F) in own else F, results)
             _together(Tensor.copy_, self.buffers, results)
 
@@ -111,7 +112,7 @@ class _Graph:
 
 
 def signature(state: Any) -> Any:
-    """Shapes, memory order and types of everything in a state.
+    """Return shapes, memory order and types of everything in a state.
 
     Raises
     ------
@@ -146,7 +147,7 @@ def _storage(F: Tensor) -> int:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether a state is the very one that was handed out; it is nobody's business to write into a state."""
+    """Tell whether a state holds the very tensors that were returned; callers must not write into them."""
     if isinstance(a, dict):
         return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
     return a is b

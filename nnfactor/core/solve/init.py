@@ -1,4 +1,4 @@
-"""Where a factorization starts: random, by singular vectors, or given; for one problem or a batch of restarts."""
+"""Starts of a factorization: random or from singular vectors, for one problem or a batch of restarts."""
 
 from __future__ import annotations
 
@@ -9,14 +9,11 @@ import torch
 from torch import Tensor
 
 from ..data.base import Data
-from ..factors import as_factor, divide
+from ..factors import as_factor, divide, draw_factor, stack_problems
 
 
 class Matrix(Protocol):
-    """What singular vectors are computed from: products and a mean. `Dense` and `Sparse` data are, and views together.
-
-    `mean` is what the fill of a start is measured by.
-    """
+    """A matrix known by products and its mean, which sets the height of a start: `Dense` or `Sparse` data, or views."""
 
     @property
     def order(self) -> int:
@@ -35,36 +32,34 @@ class Matrix(Protocol):
         """Where it is worked on."""
 
     def mean(self) -> Tensor:
-        """The mean entry, float64."""
+        """Compute the mean entry, float64."""
 
     def times(self, F: Tensor) -> Tensor:
-        """`X @ F`."""
+        """Compute `X @ F`."""
 
     def times_transposed(self, F: Tensor) -> Tensor:
-        """`X.T @ F`."""
+        """Compute `X.T @ F`."""
 
 
 def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
-    """|normal| factors whose reconstruction has the data's mean; drawn on the CPU in float64, alike everywhere.
+    """Draw |normal| factors whose reconstruction has the data's mean; on the CPU in float64, the same for all devices.
 
-    A mode of length one starts at ones: the start is that of the data without it. A zero data set starts at zero,
-    where it belongs.
+    A mode of length one starts at ones: the start is that of the data without it. Data of zeros start at zero, their
+    minimum.
     """
     generator = torch.Generator().manual_seed(seed)
     long = [d > 1 for d in data.shape] if max(data.shape) > 1 else [True] * data.order
     scale = (data.mean() / n_components).pow(1.0 / sum(long))
-    drawn = lambda d: torch.randn(n_components, d, generator=generator, dtype=torch.float64).abs_().to(data.device)
-    one = scale.new_ones(n_components, 1)
-    starts = [drawn(d) * scale if own else one for d, own in zip(data.shape, long, strict=True)]
-    return [F.to(data.dtype).mT for F in starts]
+    draw = lambda d: draw_factor(d, n_components, generator, data.device) * scale
+    one = scale.new_ones(1, n_components)
+    return [(draw(d) if own else one).to(data.dtype) for d, own in zip(data.shape, long, strict=True)]
 
 
 def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
-    """Nonnegative double SVD (Boutsidis and Gallopoulos 2008), its zeros filled with the mean of a random start.
+    """Start from the nonnegative double SVD (Boutsidis and Gallopoulos 2008), its zeros filled.
 
-    The fill `sqrt(mean / k)` scales like the factors do (the data's mean itself, which other packages use, does
-    not: multiplying the data by a constant would change the start). Zeros are filled because they are absorbing for
-    multiplicative rules.
+    Zeros are filled because multiplicative rules keep them. The fill `sqrt(mean / k)`, the mean of a random start,
+    scales as the factors do; with the data's mean itself, which other packages use, the data's unit would matter.
 
     Raises
     ------
@@ -86,10 +81,10 @@ def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
 def truncated_svd(
     data: Matrix, rank: int, seed: int, oversampling: int = 10, powers: int = 4
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Leading singular triplets of a matrix by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
+    """Compute leading singular triplets by randomised subspace iteration (Halko, Martinsson and Tropp 2011).
 
-    Needs only products with the data, so that dense and sparse data on any device are alike; float64 inside the small
-    problems. Returns `(n, r)`, `(r,)`, `(m, r)`.
+    It needs only products with the data, so that dense and sparse data on any device give the same; the small problems
+    are solved in float64. Returns `(n, r)`, `(r,)`, `(m, r)`.
     """
     size = min(rank + oversampling, *data.shape)
     generator = torch.Generator().manual_seed(seed)
@@ -104,17 +99,17 @@ def truncated_svd(
 
 
 def stack(starts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    """Starts of several problems as one batch `(B, rows, k)`, component-major."""
-    return [torch.stack([F.mT for F in Fs]).mT for Fs in zip(*starts, strict=True)]
+    """Return the starts of several problems as one batch, `(B, rows, k)` for each factor."""
+    return [stack_problems(Fs) for Fs in zip(*starts, strict=True)]
 
 
 def _range(M: Tensor) -> Tensor:
-    """An orthonormal basis of the columns, in M's dtype."""
+    """Return an orthonormal basis of the columns, in M's dtype."""
     return torch.linalg.qr(M.double())[0].to(M.dtype)
 
 
 def _dominant(left: Tensor, right: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-    """The larger of the positive and the negative part of every singular pair, balanced between both sides."""
+    """Take the larger of the positive and the negative part of every singular pair, balanced between both sides."""
     signs = []
     for sign in (1, -1):
         u, v = (sign * left).clamp(min=0), (sign * right).clamp(min=0)

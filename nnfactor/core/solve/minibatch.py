@@ -1,10 +1,10 @@
 """Mini-batches: sums over samples that stand for the samples, and a sweep that visits batch after batch.
 
-The bases see samples only through sums: V'V, X'V and the graph energies (Mairal, Bach, Ponce and Sapiro 2010), for
-Kullback-Leibler the ratio products weighted with the bases (Lefevre, Bach and Fevotte 2011). These sums are a term, so
-that every rule takes them. They live in the state beside the factors, float64, and add over batches. Where a batch is
-visited again its old share is taken out (incremental, as Neal and Hinton 1998), so that `MiniBatchSweep` descends on
-the objective of all samples itself, not on a noisy image of it.
+The blocks of the bases depend on the samples only through sums: V'V, X'V and the graph energies (Mairal, Bach, Ponce
+and Sapiro 2010), for Kullback-Leibler the ratio products weighted with the bases (Lefevre, Bach and Fevotte 2011).
+These sums are a term, so that every rule takes them. They are in the state beside the factors, float64, and add over
+batches. When a batch is visited again, its old share is subtracted (incremental, as Neal and Hinton 1998):
+`MiniBatchSweep` descends on the objective of all samples, not on a noisy estimate of it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from torch import Tensor
 
 from ..data.base import Data
-from ..factors import divide, gram, khatri_rao
+from ..factors import as_factor, clone_factor, divide, gram, khatri_rao, select_rows, write_rows
 from ..graph.graph import Graph
 from ..rules.base import Rule
 from ..terms.base import Factors, Term, block_of
@@ -33,7 +33,7 @@ from .run import State
 
 
 def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
-    """Totals with a new share added and an old one, the very same numbers that were once added, taken out."""
+    """Add a new share to the totals and subtract an old one, which must be the same numbers that were once added."""
     out = {key: total[key] + new[key] if key in new else total[key] for key in total}
     if old is None:
         return out
@@ -41,7 +41,7 @@ def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
 
 
 def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_repeats: int) -> Tensor:
-    """`rule` on V again and again; one product with the data where the model is quadratic."""
+    """Apply `rule` to V `n_repeats` times, with one product with the data where the model is quadratic."""
     V, block = factors["V"], block_of(terms, factors, "V")
     for i in range(n_repeats):
         if i and not block.quadratic:
@@ -51,23 +51,19 @@ def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_
 
 
 def start_coefficients(data: Data, factors: Factors, modes: Sequence[str]) -> Tensor:
-    """Where coefficients of samples never seen begin: the same in all columns, the best such for every row."""
+    """Start coefficients of new samples: in every row one number for all columns, the best one."""
     Us = [factors[m] for m in modes]
-    wide = khatri_rao(Us)
-    linear_minus = data.times(wide).sum(-1, keepdim=True)
+    others = khatri_rao(Us)
+    linear_minus = data.times(others).sum(-1, keepdim=True)
     square = reduce(torch.mul, map(gram, Us)).sum((-2, -1), keepdim=True)
-    return (
-        divide(linear_minus, square.expand_as(linear_minus))
-        .expand(*linear_minus.shape[:-1], wide.shape[-1])
-        .mT.contiguous()
-        .mT
-    )
+    best = divide(linear_minus, square.expand_as(linear_minus))
+    return as_factor(best.expand(*best.shape[:-1], others.shape[-1]))
 
 
 def improve_bases(
     term: SufficientStatistics | KLStatistics, rules: Mapping[str, Rule], factors: Factors
 ) -> dict[str, Tensor]:
-    """The factors with every basis improved once on the sums, in mode order."""
+    """Improve every basis once on the sums, in mode order; return all factors."""
     factors = dict(factors)
     for name in term.modes:
         factors[name] = rules[name](factors[name], block_of([term], factors, name))
@@ -77,10 +73,10 @@ def improve_bases(
 class MiniBatchSweep:
     """A sweep (state -> state) over all mini-batches in a new random order: V of a batch, then all bases.
 
-    The sums are exact and a batch sees the fixed samples that it is linked to, so that no visit raises the objective of
-    all samples. Without graphs the first epoch is online: the sums begin empty, and the bases follow the batches seen
-    so far instead of a start that knew nothing. With graphs coefficients that wait for their first visit would count
-    through their links, so the sums begin with all samples, their V solved for the first bases.
+    No visit raises the objective of all samples: the sums hold every sample, and the model of a batch includes its
+    edges to the fixed samples around it. Without graphs the first epoch is online: the sums begin empty, and the bases
+    follow the batches visited so far. With graphs the sums begin with all samples, their V solved for the first bases:
+    samples that wait for their first visit count through their edges.
 
     Parameters
     ----------
@@ -93,7 +89,7 @@ class MiniBatchSweep:
     seed : int
         Of the order of the visits.
     n_repeats : int
-        How often the rule of V is applied in a first visit and in the closing pass; in later visits once.
+        Applications of the rule of V in a first visit and in the closing pass; in later visits one.
 
     Notes
     -----
@@ -119,17 +115,17 @@ class MiniBatchSweep:
         )
 
     def begin(self, factors: Factors) -> State:
-        """The start of the sweep, with sums, so that its objective is known."""
+        """Return the start of the sweep, with sums, so that its objective is known."""
         factors, shares = {**(self.settle(factors) if self.graphs else factors)}, {}
         factors |= zero_sums(self.term, factors)
         for b, rows in enumerate(self.rows):
-            shares[b] = self.term.sum_samples(self.piece(b), {**factors, "V": _rows(factors["V"], rows)})
+            shares[b] = self.term.sum_samples(self.piece(b), {**factors, "V": select_rows(factors["V"], rows)})
             factors |= update_sums({key: factors[key] for key in shares[b]}, shares[b])
         return {"factors": self._with_energy(factors)} | ({"shares": shares} if self.graphs else {})
 
     def __call__(self, state: State) -> State:
-        """One epoch."""
-        factors = {**state["factors"], "V": state["factors"]["V"].mT.clone().mT}
+        """Run one epoch."""
+        factors = {**state["factors"], "V": clone_factor(state["factors"]["V"])}  # visits write rows of V in place
         known = state.get("shares")
         if known is None:
             factors |= zero_sums(self.term, factors)
@@ -139,57 +135,48 @@ class MiniBatchSweep:
         return {**state, "factors": self._with_energy(factors), "shares": shares}
 
     def settle(self, factors: Factors) -> dict[str, Tensor]:
-        """A closing pass over V with the bases fixed."""
-        factors = {**factors, "V": factors["V"].mT.clone().mT}
+        """Solve V once more with the bases fixed."""
+        factors = {**factors, "V": clone_factor(factors["V"])}
         for b, rows in enumerate(self.rows):
             terms, here = self._here(factors, b)
-            _write(factors["V"], rows, improve_coefficients(terms, here, self.rules["V"], self.n_repeats))
+            write_rows(factors["V"], rows, improve_coefficients(terms, here, self.rules["V"], self.n_repeats))
         return factors
 
     def _visit(self, factors: dict[str, Tensor], b: int, old: Sums | None) -> tuple[dict[str, Tensor], Sums]:
-        """One batch: its coefficients, its share of the sums, then the bases."""
+        """Visit one batch: its coefficients, its share of the sums, then the bases."""
         terms, here = self._here(factors, b)
         before = here["V"]
         here["V"] = V = improve_coefficients(terms, here, self.rules["V"], 1 if old else self.n_repeats)
         share = self.term.sum_samples(terms[0].data, here)
         totals = update_sums({key: factors[key] for key in share}, share, old)
         if self.graphs:
-            change = reduce(torch.add, (seen.energy(V) - seen.energy(before) for seen in terms[1:]))
+            change = reduce(torch.add, (graph.energy(V) - graph.energy(before) for graph in terms[1:]))
             totals["energy"] = (factors["energy"] + change).clamp_(min=0)
-        _write(factors["V"], self.rows[b], V)
+        write_rows(factors["V"], self.rows[b], V)
         return improve_bases(self.term, self.rules, {**factors, **totals}), share
 
     def _here(self, factors: Factors, b: int) -> tuple[list, dict[str, Tensor]]:
-        """The model of one batch with the other samples fixed, and its factors."""
+        """Return the model of one batch with the other samples fixed, and its factors."""
         V, rows = factors["V"], self.rows[b]
         terms = [replace(self.fit, data=self.piece(b)), *(BatchLaplacian(cut, cut.outside(V)) for cut in self.cuts[b])]
-        return terms, {**factors, "V": _rows(V, rows)}
+        return terms, {**factors, "V": select_rows(V, rows)}
 
     def _with_energy(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The energies of all links, afresh: differences would collect rounding over many epochs."""
+        """Sum the energies of all edges anew: differences would collect rounding over many epochs."""
         return {**factors, "energy": energies(self.graphs, factors["V"]).double()} if self.graphs else factors
 
 
 def cut_batches(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), codes: np.ndarray | None = None) -> list:
-    """Rows 0 .. n - 1 in even batches of `size` at most: at random, or so that linked samples come together.
+    """Cut rows 0 .. n - 1 into even batches of `size` at most: at random, or so that neighbours come together.
 
-    With graphs, samples are ordered by class, within a class so that links are short (reverse Cuthill-McKee): what is
-    linked inside a batch is solved together, and large weights of a graph then cost few epochs.
+    With graphs, samples are ordered by class, within a class so that edges are short (reverse Cuthill-McKee):
+    neighbours in one batch are solved together, and large weights of a graph then cost few epochs.
     """
     order = np.random.default_rng(seed).permutation(n)
     if graphs:
-        links = reduce(lambda A, B: A + B, (g.adjacency for g in graphs))
-        order = reverse_cuthill_mckee(links.tocsr(), symmetric_mode=True).astype(np.int64)
+        edges = reduce(lambda A, B: A + B, (g.adjacency for g in graphs))
+        order = reverse_cuthill_mckee(edges.tocsr(), symmetric_mode=True).astype(np.int64)
         cliques = [g.cliques for g in graphs if g.cliques is not None]
         keys = [*cliques, *([] if codes is None else [codes])]
         order = order[np.lexsort([key[order] for key in keys])] if keys else order
     return [np.ascontiguousarray(rows) for rows in np.array_split(order, -(-n // size))]
-
-
-def _rows(V: Tensor, rows: Tensor) -> Tensor:
-    """Some rows of a factor, component-major."""
-    return V.mT.index_select(-1, rows).mT
-
-
-def _write(V: Tensor, rows: Tensor, new: Tensor) -> None:
-    V.mT.index_copy_(-1, rows, new.mT)

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..factors import stack_problems
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
 from .cuda_graph import capture
@@ -28,7 +29,7 @@ Method = Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]
 
 
 def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
-    """One sweep: every factor that has a rule, in the order of `rules`, newest factors used.
+    """Make a sweep: it improves every factor that has a rule, in the order of `rules`, at the newest factors.
 
     >>> import torch
     >>> from nnfactor.core import Fit, multiplicative
@@ -50,34 +51,34 @@ def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], 
 
 
 def objective_of(terms: Sequence[Term], state: State) -> Tensor:
-    """The objective at the factors of a state, which may know it already."""
+    """Return the objective at the factors of a state: its entry "objective", or computed."""
     return state["objective"] if "objective" in state else objective(terms, state["factors"])
 
 
 def iterate(sweep: Callable[[State], State], state: State) -> Iterator[State]:
-    """The states after one, two, ... sweeps, for ever."""
+    """Yield the states after one, two, ... sweeps, without end."""
     while True:
         yield (state := sweep(state))
 
 
 def take(state: Any, keep: Any) -> Any:
-    """The state of some of the problems of a batch: `keep` indexes the first dimension of every tensor in it."""
+    """Return the state of some problems of a batch: `keep` indexes the first dimension of every tensor in it."""
     return {key: take(value, keep) for key, value in state.items()} if isinstance(state, dict) else state[keep]
 
 
 @contextmanager
 def strict_precision(device: torch.device) -> Iterator[None]:
-    """No gradients and no autocast: products in the dtype of their factors. TF32 is off unless the caller set it."""
+    """Switch gradients and autocast off: products in the dtype of their factors. TF32 is as the caller has set it."""
     with without_denormals(), torch.no_grad(), torch.autocast(device.type, enabled=False):
         yield
 
 
 @contextmanager
 def without_denormals() -> Iterator[None]:
-    """Denormal numbers count as zeros meanwhile, in this thread.
+    """Treat denormal numbers as zeros meanwhile, in this thread.
 
-    Multiplicative rules drive entries there, where CPUs need ten times as long for a product (Kullback-Leibler on
-    sparse counts: 3 ms an iteration, 40 ms from the hundredth on).
+    Multiplicative rules make entries that small, and CPUs need ten times as long for a product with them
+    (Kullback-Leibler on sparse counts: 3 ms an iteration, 40 ms from the hundredth on).
     """
     flushed = sys.float_info.min * 0.5 == 0
     torch.set_flush_denormal(True)
@@ -89,7 +90,7 @@ def without_denormals() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Progress:
-    """What a callback is told: of the best problem still running."""
+    """What a callback gets: the best of the problems that still run."""
 
     iteration: int
     objective: float
@@ -120,7 +121,7 @@ class Run:
     n_batches: int = 1
 
     def history(self, problem: int = 0) -> dict[str, np.ndarray]:
-        """Equal-length arrays iteration, objective, seconds; entry 0 is the start."""
+        """Return arrays iteration, objective, seconds of equal length; entry 0 is the start."""
         mine = [(i, values[problems == problem], s) for i, s, problems, values in self.rows if problem in problems]
         return {
             "iteration": np.array([i for i, _, _ in mine]),
@@ -161,8 +162,7 @@ def run(
         `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as
         weights are `()` or `(B,)`.
     method : callable
-        What makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose states remember
-        more.
+        It makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose sweeps have momentum.
     max_iter, tol, every : int, float, int
         Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol`
         times its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
@@ -181,7 +181,7 @@ def run(
         Entries of the state beside "factors", for `method`; nested mappings of tensors that have the batch dimension of
         the factors.
     cuda_graph : bool
-        Capture the sweep as a CUDA graph and replay it (`core.capture`): worth it where launches take longer than
+        Capture the sweep as a CUDA graph and replay it (`cuda_graph.capture`): faster where launches take longer than
         their work. Without effect on other devices. Rules that read the host cannot be captured.
 
     Raises
@@ -229,7 +229,7 @@ def run(
 
 
 class _Book:
-    """Who is still running, what was read when, and how the finished ones ended."""
+    """The record of a run: which problems still run, the history, and how the finished ones ended."""
 
     def __init__(self, factors: Mapping[str, Tensor], name: str) -> None:
         self.batched = any(F.dim() == 3 for F in factors.values())
@@ -246,11 +246,11 @@ class _Book:
         return time.perf_counter() - self.began
 
     def note(self, iteration: int, values: Tensor) -> None:
-        """A history row that the host does not read yet."""
+        """Add a history row that the host does not read yet."""
         self.rows.append((iteration, self.seconds, self.running, values.reshape(-1)))
 
     def read(self, iteration: int, values: Tensor) -> np.ndarray:
-        """A history row that the host reads now; refuses to go on when nothing is finite any more."""
+        """Add a history row that the host reads now; raise when no objective is finite any more."""
         now = values.reshape(-1).cpu().numpy()
         self.rows.append((iteration, self.seconds, self.running, now))
         self.iteration = iteration
@@ -267,7 +267,7 @@ class _Book:
         return Progress(self.iteration, float(now[best]), self.seconds, factors)
 
     def finish(self, state: State, finished: np.ndarray, now: np.ndarray, converged: np.ndarray) -> State:
-        """Note the end of some of the running problems; the state of those that go on."""
+        """Note the end of some of the running problems; return the state of those that go on."""
         ids = self.running[finished]
         self.objective[ids] = np.where(np.isfinite(now[finished]), now[finished], np.inf)
         self.n_iter[ids], self.converged[ids] = self.iteration, converged[finished]
@@ -279,13 +279,13 @@ class _Book:
         return take(state, torch.from_numpy(np.flatnonzero(~finished)).to(_device(state["factors"])))
 
     def close(self, state: State, now: np.ndarray) -> Run:
-        """The rest has reached a limit."""
+        """End the problems that reached a limit, and return how all ended."""
         state = self.finish(state, np.ones(len(self.running), dtype=bool), now, np.zeros(len(self.running), dtype=bool))
         factors = state["factors"]
         if self.batched:
             order = [self.ended[p] for p in range(len(self.objective))]
-            factors = {key: torch.stack([f[key].mT if f[key].dim() else f[key] for f in order]) for key in factors}
-            factors = {key: F.mT if F.dim() == 3 else F for key, F in factors.items()}
+            together = lambda entries: stack_problems(entries) if entries[0].dim() else torch.stack(entries)
+            factors = {key: together([ended[key] for ended in order]) for key in factors}
         rows = [(i, s, p, v if isinstance(v, np.ndarray) else v.cpu().numpy()) for i, s, p, v in self.rows]
         return Run(factors, self.objective, self.n_iter, self.converged, rows)
 

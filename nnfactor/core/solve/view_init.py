@@ -1,4 +1,4 @@
-"""Where a factorization of several views starts, whatever the order of the views; and one of data with any sign."""
+"""Starts of factorizations of several views, of nonnegative or signed data, independent of the order of the views."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from ..data.base import Data
-from ..factors import as_factor
+from ..factors import as_factor, draw_factor
 from .init import nndsvda
 
 
 def start(views: Sequence[Data], scales: Sequence[float], n_components: int, seed: int, svd: bool) -> list[Tensor]:
-    """`[V, U1, ..., UP]` for views of the same samples, each as if multiplied by `sqrt(scales[p])`.
+    """Return `[V, U1, ..., UP]` for views of the same samples, each as if multiplied by `sqrt(scales[p])`.
 
     `svd`: nonnegative double SVD of the views side by side (k at most min(n, sum of m)); else |normal| factors with
     the views' means (root mean squares, where entries are negative). Neither depends on the order of the views.
@@ -25,7 +25,7 @@ def start(views: Sequence[Data], scales: Sequence[float], n_components: int, see
         parts = U.split([X.shape[1] for X in views], dim=-2)
         return [V, *(as_factor(U / s**0.5) for U, s in zip(parts, scales, strict=True))]
     height = float(side.mean() / n_components) ** 0.5
-    draw = lambda rows, stream: _normal(rows, n_components, seed + stream, views[0])
+    draw = lambda rows, stream: _draw(rows, n_components, seed + stream, views[0])
     heights = [0.0 if height == 0 else float(_size(X)) / n_components / height for X in views]
     return [
         draw(views[0].shape[0], 0) * height,
@@ -33,19 +33,18 @@ def start(views: Sequence[Data], scales: Sequence[float], n_components: int, see
     ]
 
 
-def _normal(rows: int, k: int, seed: int, like: Data) -> Tensor:
-    """|normal|, drawn on the CPU in float64, alike everywhere."""
-    generator = torch.Generator().manual_seed(seed % 2**63)
-    return torch.randn(k, rows, generator=generator, dtype=torch.float64).abs_().to(like.device).to(like.dtype).mT
+def _draw(rows: int, k: int, seed: int, like: Data) -> Tensor:
+    """Draw a factor with a seed of its own, in the dtype of the data."""
+    return draw_factor(rows, k, torch.Generator().manual_seed(seed % 2**63), like.device).to(like.dtype)
 
 
 def _size(X: Data) -> Tensor:
-    """The mean entry, or the root mean square where there are negative ones."""
+    """Compute the mean entry, or the root mean square where there are negative ones."""
     return X.mean() if X.smallest() >= 0 else (X.sqnorm() / (X.shape[0] * X.shape[1])).sqrt()
 
 
 class _SideBySide:
-    """All views as one matrix, features first, for `init`: its probes then live on the samples, whatever the order."""
+    """All views as one matrix, features first: the random probes of `nndsvda` are then independent of their order."""
 
     order = 2
 

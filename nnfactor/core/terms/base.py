@@ -82,10 +82,10 @@ def per_column(weight: WeightLike, factors: Factors, F: Tensor) -> Tensor:
 
 
 def objective(terms: Sequence[Term], factors: Factors) -> Tensor:
-    """The value of a model for every problem, float64."""
+    """Compute the value of a model for every problem, float64."""
     return reduce(torch.add, (t.value(factors).double() for t in terms))
 
 
 def block_of(terms: Sequence[Term], factors: Factors, name: str) -> Block:
-    """What factor `name` sees of a model."""
+    """Add the blocks of all terms that depend on factor `name`."""
     return reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.factor_names]).merged()

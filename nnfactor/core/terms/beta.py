@@ -44,9 +44,9 @@ class BetaFit(Term):
         return self.modes
 
     def block(self, factors: Factors, name: str) -> Block:
-        """The two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
-        Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
-        linear_minus, linear_plus = self.data.ratio_products(Fs, at, self.beta)
+        """Return the two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
+        Fs, mode = [factors[m] for m in self.modes], self.modes.index(name)
+        linear_minus, linear_plus = self.data.ratio_products(Fs, mode, self.beta)
         if self.beta != 2:
             linear_minus, linear_plus = linear_minus.mul_(0.5), linear_plus.mul_(0.5)
         return Block(
@@ -54,5 +54,5 @@ class BetaFit(Term):
         )
 
     def value(self, factors: Factors) -> Tensor:
-        """The divergence, summed over all entries in float64."""
+        """Sum the divergence over all entries, in float64."""
         return self.data.divergence([factors[m] for m in self.modes], self.beta)

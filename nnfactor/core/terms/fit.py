@@ -39,15 +39,15 @@ class Fit(Term):
         return self.modes
 
     def block(self, factors: Factors, name: str) -> Block:
-        """Pull `MTTKRP`, one Gram: the Hadamard product of the other factors' Grams."""
-        Fs, at = [factors[m] for m in self.modes], self.modes.index(name)
+        """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams."""
+        Fs, mode = [factors[m] for m in self.modes], self.modes.index(name)
         grams = [gram(factors[m]) for m in self.modes if m != name]
-        return Block(quads=(Quad(reduce(torch.mul, grams)),), linear_minus=self.data.mttkrp(Fs, at))
+        return Block(quads=(Quad(reduce(torch.mul, grams)),), linear_minus=self.data.mttkrp(Fs, mode))
 
     def value(self, factors: Factors) -> Tensor:
-        """`||X||^2 - 2 <X, Y> + ||Y||^2`, nearly free after a sweep: its products are remembered.
+        """Compute `||X||^2 - 2 <X, Y> + ||Y||^2`: after a sweep its products are in the caches.
 
-        Exact to rounding of `||X||^2`; `data.residual_sq` sums the residual itself.
+        Correct to rounding of `||X||^2`; `direct` has no such error.
         """
         first = factors[self.modes[0]]
         linear_minus = self.data.mttkrp([factors[m] for m in self.modes], 0)
@@ -56,12 +56,12 @@ class Fit(Term):
         return self.data.sqnorm() - 2 * cross + square
 
     def direct(self, factors: Factors) -> Tensor:
-        """The same number summed from the residual itself: dearer, and free of cancellation."""
+        """Sum the residual itself: this needs all entries of the model, and nothing cancels."""
         return self.data.residual_sq([factors[m] for m in self.modes])
 
 
 def read_data(term: Any) -> None:
-    """Data from whatever was given; as many modes as it has dimensions."""
+    """Turn a term's `data` into `Data`, and check that it has as many modes as dimensions."""
     data, modes = as_data(term.data, name="data"), tuple(term.modes)
     if len(modes) != data.order or len(set(modes)) != len(modes):
         raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")

@@ -28,16 +28,17 @@ class Laplacian(Term):
     on : str
         The factor whose rows are the nodes.
     norms_of : sequence of str
-        Factors whose column norms enter, which makes the penalty blind to rescaling columns between `on` and them
-        (papers 000 and 002, Eq. 9). Empty: the plain `tr(V' L V)`.
-    weight : float, Tensor or str
-        A number, one number per problem, or the name of an entry of the state that holds them.
+        Factors whose column norms enter; then rescaling columns between `on` and them leaves the penalty unchanged
+        (Wang et al. 2009a and 2009b, Eq. 9). Empty: the plain `tr(V' L V)`.
+    weight : float, Tensor or Weight
+        A number, one number per problem, or an entry of the state that holds them.
     columns : slice, array (k,) or None
         The columns that the graph acts on, a mask of them, or their weights >= 0. None: all. Columns outside the first
         and the last nonzero weight cost nothing.
     split : {"net", "paper"}
-        What a gauge factor sees. `v_j' L v_j >= 0` is one number ("net"); the papers' Eqs. 25 and 15 split it into
-        `v_j' D v_j` and `v_j' S v_j` ("paper"), which is correct and much slower at large weights.
+        The block of a factor in `norms_of`. `v_j' L v_j >= 0` is one number ("net"). The papers split it into
+        `v_j' D v_j` and `v_j' S v_j` ("paper"; Wang et al. 2009a, Eq. 15, and 2009b, Eq. 25): the same objective, and
+        many more iterations at large weights.
 
     Examples
     --------
@@ -74,7 +75,7 @@ class Laplacian(Term):
 
     @property
     def factor_names(self) -> tuple[str, ...]:
-        """The factor and its gauge."""
+        """The factor and those in `norms_of`."""
         return (self.on, *self.norms_of)
 
     def _span(self, V: Tensor) -> slice | None:
@@ -88,7 +89,7 @@ class Laplacian(Term):
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
     def block(self, factors: Factors, name: str) -> Block:
-        """On `on`: `+ D` and `- S` with one weight per column. On a gauge factor: weights of its columns."""
+        """Return `+ D` and `- S` with one weight per column for `on`, weights of the columns for one of `norms_of`."""
         V = factors[self.on]
         span = self._span(V)
         if span == slice(0, 0):
@@ -97,17 +98,17 @@ class Laplacian(Term):
         if name == self.on:
             return Block(quads=(Quad(c, self.graph.degree(V), 1, span), Quad(c, self.graph, -1, span)))
         if self.split == "net":
-            return Block(quads=(Quad(self._all(c * self.graph.energy(V, span), V)),))
+            return Block(quads=(Quad(self._extend(c * self.graph.energy(V, span), V)),))
         own, neighbours = self.graph.energy_parts(V, span)
-        return Block(quads=(Quad(self._all(c * own, V)), Quad(self._all(c * neighbours, V), sign=-1)))
+        return Block(quads=(Quad(self._extend(c * own, V)), Quad(self._extend(c * neighbours, V), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
-        """Summed edge by edge, never as a difference."""
+        """Sum edge by edge, never as a difference."""
         energy = self.graph.energy(factors[self.on], self._span(factors[self.on]))
         return (self._scale(factors) * energy).sum((-2, -1), dtype=torch.float64)
 
     def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
-        """Weights of its columns `(..., 1, span)`: weight, columns, and the squared norms of the gauge but `skip`'s."""
+        """Multiply weight, columns and squared norms of `norms_of` without `skip`: `(..., 1, span)`."""
         V = factors[self.on]
         span = self._span(V) or slice(None)
         number = 1.0 if isinstance(self.weight, Tensor | Weight) else float(self.weight)
@@ -117,11 +118,11 @@ class Laplacian(Term):
         return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.norms_of if b != skip], c)
 
     def _columns(self, V: Tensor, weight: float) -> Tensor:
-        """Weight times column weights, `(1, span)`."""
+        """Multiply the weight with the weights of the columns, `(1, span)`."""
         ones = np.ones(V.shape[-1]) if self.columns is None or isinstance(self.columns, slice) else self.columns
         return torch.from_numpy(weight * ones[self._span(V) or slice(None)]).to(V.device, V.dtype).unsqueeze(0)
 
-    def _all(self, c: Tensor, V: Tensor) -> Tensor:
-        """Weights of all columns from those of the span: zero elsewhere."""
+    def _extend(self, c: Tensor, V: Tensor) -> Tensor:
+        """Extend weights of the span to all columns: zero elsewhere."""
         span = self._span(V)
         return c if span is None else torch.constant_pad_nd(c, (span.start, V.shape[-1] - span.stop))

@@ -34,15 +34,15 @@ class SampleGroups:
         self._there: dict[tuple[torch.device, torch.dtype], Sparse] = {}
 
     def spread(self, F: Tensor) -> Tensor:
-        """`V = Q F`: one row per sample, `(..., n, k)`."""
+        """Compute `V = Q F`: one row per sample, `(..., n, k)`."""
         return self._on(F).times(F)
 
     def gather(self, V: Tensor) -> Tensor:
-        """`Q' V`: `(..., p, k)`."""
+        """Compute `Q' V`, `(..., p, k)`."""
         return self._on(V).times_transposed(V)
 
     def weights(self, like: Tensor) -> Tensor:
-        """`D^(1/2)`, `(p, 1)`: what Z is multiplied with."""
+        """Return `D^(1/2)`, `(p, 1)`: F is Z times these weights."""
         return torch.from_numpy(np.sqrt(self.sizes))[:, None].to(like.device, like.dtype)
 
     def _on(self, F: Tensor) -> Sparse:
@@ -68,18 +68,18 @@ class GroupedFit(Fit):
     groups: SampleGroups
 
     def block(self, factors: Factors, name: str) -> Block:
-        """For F the pull is gathered; the Gram is that of `Fit`, since Q has orthonormal columns."""
+        """Gather the linear part of `Fit` for F; its Gram holds for F too, since Q has orthonormal columns."""
         block = super().block(self._spread(factors), name)
         if name != self.modes[0] or block.linear_minus is None:
             return block
         return Block(quads=block.quads, linear_minus=self.groups.gather(block.linear_minus))
 
     def value(self, factors: Factors) -> Tensor:
-        """As `Fit`."""
+        """Compute the value as `Fit` does."""
         return super().value(self._spread(factors))
 
     def direct(self, factors: Factors) -> Tensor:
-        """As `Fit`."""
+        """Sum the residual as `Fit` does."""
         return super().direct(self._spread(factors))
 
     def _spread(self, factors: Factors) -> dict[str, Tensor]:
@@ -88,7 +88,7 @@ class GroupedFit(Fit):
 
 
 def group_samples(codes: np.ndarray | None, n: int) -> np.ndarray:
-    """Row of Z of every sample: classes (codes >= 0) in order, then the others one by one."""
+    """Assign a row of Z to every sample: classes (codes >= 0) in order, then the other samples one by one."""
     codes = np.full(n, -1) if codes is None else codes
     alone = codes < 0
     groups = codes.copy()

@@ -27,11 +27,11 @@ class L1(Term):
         return (self.on,)
 
     def block(self, factors: Factors, name: str) -> Block:
-        """A push of half the weight."""
+        """Return half the weight as `linear_plus`."""
         return Block(linear_plus=per_column(self.weight, factors, factors[name]) / 2, powers=(1.0, 1.0))
 
     def value(self, factors: Factors) -> Tensor:
-        """On the nonnegative orthant |f| = f."""
+        """Sum the entries: a nonnegative f is |f|."""
         F = factors[self.on]
         return (per_column(self.weight, factors, F) * F).sum((-2, -1), dtype=torch.float64)
 
@@ -52,21 +52,21 @@ class L2(Term):
         return (self.on,)
 
     def block(self, factors: Factors, name: str) -> Block:
-        """The weight on the Gram's diagonal."""
+        """Return the weight as one quad, the diagonal of a Gram."""
         return Block(quads=(Quad(per_column(self.weight, factors, factors[name])),))
 
     def value(self, factors: Factors) -> Tensor:
-        """`weight ||F||^2`."""
+        """Compute `weight ||F||^2`."""
         F = factors[self.on]
         return (per_column(self.weight, factors, F) * F.square()).sum((-2, -1), dtype=torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class L21(Term):
-    """`weight sum_i sqrt(||f_i||^2 + eps)` over the rows of a factor: whole rows go to zero (paper 001).
+    """`weight sum_i sqrt(||f_i||^2 + eps)` over the rows of a factor: whole rows go to zero.
 
     Not quadratic, but majorised at the current factor by row weights `1 / (2 sqrt(||f_i||^2 + eps))`, so that every
-    rule takes it and none raises the objective.
+    rule takes it and none raises the objective (Jiang et al. 2014).
     """
 
     on: str
@@ -82,12 +82,12 @@ class L21(Term):
         return (self.on,)
 
     def block(self, factors: Factors, name: str) -> Block:
-        """Row weights at the current factor."""
+        """Return row weights at the current factor."""
         F = factors[name]
         return Block(quads=(Quad(per_column(self.weight, factors, F), 0.5 / self._lengths(F)),))
 
     def value(self, factors: Factors) -> Tensor:
-        """Sum of the smoothed row lengths."""
+        """Sum the smoothed row lengths."""
         F = factors[self.on]
         weight = per_column(self.weight, factors, F)[..., :1]
         return (weight * self._lengths(F)).sum((-2, -1), dtype=torch.float64)

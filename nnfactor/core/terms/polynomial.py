@@ -1,4 +1,4 @@
-"""Fit in the feature space of a polynomial kernel (Buciu, Nikolaidis and Pitas 2008; paper 004, section 2.2)."""
+"""Fit in the feature space of a polynomial kernel (Buciu, Nikolaidis and Pitas 2008)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.base import Data, sample_sqnorms
-from ..factors import gram
+from ..factors import gram, multiply_columns
 from .base import Factors, Term
 from .fit import read_data
 
@@ -17,7 +17,7 @@ from .fit import read_data
 class PolynomialFit(Term):
     """`sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2` with `phi(x)'phi(y) = (x'y)^degree`: polynomial NMF.
 
-    Up to rounding never formed in feature space: with `K_xw = (XW)^d` and `K_ww = (W'W)^d` the value is
+    Nothing is formed in feature space: with `K_xw = (XW)^d` and `K_ww = (W'W)^d` the value is
     `sum_i (x_i'x_i)^d - 2 <V, K_xw> + <V'V, K_ww>`.
 
     Parameters
@@ -42,7 +42,10 @@ class PolynomialFit(Term):
         return self.modes
 
     def block(self, factors: Factors, name: str) -> Block:
-        """V: pull `K_xw`, Gram `K_ww`. W: with `K' = d (.)^(d-1)`, pull `X'(K'_xw * V)`, push `W (K'_ww * V'V)`.
+        """Return the coefficients in V, or in W at the current factors.
+
+        V has the linear part `K_xw` and the Gram `K_ww`; W, with `K' = d (.)^(d-1)`, has `X'(K'_xw * V)` as
+        `linear_minus` and `W (K'_ww * V'V)` as `linear_plus`.
 
         In W the value is a polynomial of order 2d whose negative part is convex in `x'w`, so that its tangent
         minorises it: powers 1 to 2d, exponent 1 / (2d - 1).
@@ -52,13 +55,13 @@ class PolynomialFit(Term):
             return Block(quads=(Quad(gram(W).pow(self.degree)),), linear_minus=self._products(W).pow(self.degree))
         inner = self._slope(self._products(W)) * V
         linear_minus = self.data.mttkrp([inner, W], 1)
-        linear_plus = ((self._slope(gram(W)) * gram(V)) @ W.mT).mT
+        linear_plus = multiply_columns(W, self._slope(gram(W)) * gram(V))
         return Block(
             linear_minus=linear_minus, linear_plus=linear_plus, quadratic=False, powers=(1.0, 2.0 * self.degree)
         )
 
     def value(self, factors: Factors) -> Tensor:
-        """Exact to rounding of `sum_i (x_i'x_i)^d`."""
+        """Compute the three sums; correct to rounding of `sum_i (x_i'x_i)^d`."""
         V, W = (factors[m] for m in self.modes)
         own = self.data.cache(("poly", self.degree), (), lambda: sample_sqnorms(self.data).pow(self.degree).sum())
         cross = (V.double() * self._products(W).double().pow(self.degree)).sum((-2, -1))
@@ -66,28 +69,27 @@ class PolynomialFit(Term):
         return (own - 2 * cross + square).clamp(min=0)
 
     def _products(self, W: Tensor) -> Tensor:
-        """`XW` in the data's precision, kept while W is the same."""
+        """Compute `XW` in the data's precision; it is kept while W is the same."""
         W = W.to(self.data.dtype)
         return self.data.mttkrp([W, W], 0)
 
     def _slope(self, z: Tensor) -> Tensor:
-        """`d z^(d-1)`."""
+        """Compute `d z^(d-1)`."""
         return self.degree * z.pow(self.degree - 1)
 
 
 @dataclass(frozen=True, eq=False)
 class PrintedPolynomialFit(PolynomialFit):
-    """The same value with the W rule as printed (Buciu et al. 2008; paper 004, Eq. 4): for study.
+    """The same value with the W rule as Zhang and Liu (2009, Eq. 4) print it: for study.
 
     `W *= (X' K'_xw) / (W diag(colsum V) K'_ww)`: the numerator lacks V, and the objective rises in many steps.
     """
 
     def block(self, factors: Factors, name: str) -> Block:
-        """For W not half a gradient of the value, but what the printed rule divides."""
+        """Return, for W, not half a gradient of the value but what the printed rule divides."""
         V, W = (factors[m] for m in self.modes)
         if name == self.modes[0]:
             return super().block(factors, name)
         slope = self._slope(self._products(W))
-        weighted = V.sum(-2, keepdim=True).mT * self._slope(gram(W))  # diag(colsum V) K'_ww
-        linear_plus = (weighted.mT @ W.mT).mT
+        linear_plus = multiply_columns(W * V.sum(-2, keepdim=True), self._slope(gram(W)))  # W diag(colsum V) K'_ww
         return Block(linear_minus=self.data.mttkrp([slope, W], 1), linear_plus=linear_plus, quadratic=False)
