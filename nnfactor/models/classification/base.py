@@ -18,7 +18,7 @@ from ...core.graph.distances import squared_distances, store_like
 from ...core.labels import to_host
 from ...graphs import knn_graph
 from ..shared.arrays import as_given
-from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
+from ..shared.inputs import Inputs, move_to_cpu, read, run_environment
 from ..shared.labels import decode_labels, encode_required_classes
 from ..shared.parameters import graph_over, one_of
 from ..shared.restore import forget_and_restore_on_error
@@ -26,7 +26,7 @@ from ..shared.restore import forget_and_restore_on_error
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
 
-class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
+class SemiSupervised(ClassifierMixin, BaseEstimator):
     """Base of the classifiers: reads X and y, asks for class scores, publishes labels.
 
     A sample with no positive distribution (no label reaches it) has a row of zeros in `label_distributions_`, and is
@@ -106,6 +106,9 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
     @abstractmethod
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is out of its bounds."""
+
+    def __getstate__(self) -> Any:
+        return move_to_cpu(super().__getstate__())  # a model from a GPU loads without one
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -10,11 +10,11 @@ from torch import Tensor
 from ..shared.inputs import Inputs
 from ..shared.parameters import whole
 from .base import Points, graph_of
-from .srlsc import _KernelLeastSquares
+from .srlsc import KernelLeastSquares
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LapRLSC(_KernelLeastSquares):
+class LapRLSC(KernelLeastSquares):
     """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
 
     L is the Laplacian of the neighbour graph, all links of weight 1. Fan et al. 2011 compare with it; their Eq. 2 is

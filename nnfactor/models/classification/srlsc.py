@@ -23,7 +23,7 @@ from ..shared.parameters import nonnegative, one_of, positive, whole
 from .base import Points, SemiSupervised, margins, measure_distances
 
 
-class _KernelLeastSquares(SemiSupervised):
+class KernelLeastSquares(SemiSupervised):
     """B = (J K + CA I + CI M K)^-1 Y and the decision K(x, .) B; a subclass says what M K is."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class _KernelLeastSquares(SemiSupervised):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SRLSC(_KernelLeastSquares):
+class SRLSC(KernelLeastSquares):
     """Sparse regularised least squares: the decision function keeps the l1 codes (Fan et al. 2011, Eq. 17).
 
     Every sample is coded by all others, min ||a||_1 + ||e||_1 subject to x_i = X'a + e (Eq. 7); with the codes as rows
