@@ -1,6 +1,6 @@
 """l1 codes: every sample as a sparse combination of others plus a sparse error, with a certified duality gap.
 
-For a unit-length sample x and unit-length atoms in the rows of D (paper 003, Eq. 7):
+For a unit-length sample x and unit-length atoms in the rows of D (Fan et al. 2011, Eq. 7):
 
     min ||a||_1 + ||e||_1  subject to  x = D'a + e      =      max x'y  subject to  |y| <= 1, |D y| <= 1
 
@@ -61,7 +61,7 @@ class Codes:
 
 
 def l1_codes(X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
-    """Code of every sample over all others (paper 003, Eq. 7).
+    """Code every sample over all others (Fan et al. 2011, Eq. 7).
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def l1_codes(X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: i
 
 
 def l1_code(D: Any, X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
-    """Codes of samples X (n, m) over a dictionary D (N, m), both brought to unit length; otherwise as `l1_codes`.
+    """Code samples X (n, m) over a dictionary D (N, m), both brought to unit length; otherwise as `l1_codes`.
 
     Raises
     ------
@@ -151,7 +151,7 @@ class _Best:
             self.y[rows] = x[rows]
 
     def correlations(self, y: Tensor, rows: Tensor) -> Tensor:
-        """D y without a sample's own atom, (len(rows), N)."""
+        """Compute D y without a sample's own atom, (len(rows), N)."""
         c = self.D.against(y)
         if self.own is not None:
             c.scatter_(1, self.own[rows, None], 0)
@@ -173,7 +173,7 @@ class _Best:
 
 
 def _solve(D: Atoms, X: Any, among: bool, tol: float | None, max_rounds: int, sweeps: int) -> Codes:
-    """Codes of the rows of X; `among`: they are the atoms themselves, and none is in its own code."""
+    """Code the rows of X; `among`: they are the atoms themselves, and none is in its own code."""
     tol = (1e-6 if len(D) <= SMALL else 1e-4) if tol is None else tol
     dtype = torch.from_numpy(X.data[:0]).dtype if sp.issparse(X) else X.dtype
     found = []
@@ -184,12 +184,12 @@ def _solve(D: Atoms, X: Any, among: bool, tol: float | None, max_rounds: int, sw
     with torch.no_grad(), torch.autocast(D.device.type, enabled=False):
         for at, x in chunks:
             own = torch.arange(at.start, at.stop, device=D.device) if among else None
-            found.append(_coded(_Best(D, x.to(D.device), own), tol, max_rounds, sweeps))
+            found.append(_improve_all(_Best(D, x.to(D.device), own), tol, max_rounds, sweeps))
     a, value, bound = (torch.cat(parts) for parts in zip(*found, strict=True))
     return Codes(a.to(dtype) if dtype.is_floating_point else a, value, bound)
 
 
-def _coded(best: _Best, tol: float, max_rounds: int, sweeps: int) -> tuple[Tensor, Tensor, Tensor]:
+def _improve_all(best: _Best, tol: float, max_rounds: int, sweeps: int) -> tuple[Tensor, Tensor, Tensor]:
     if len(best.D) > SMALL and sweeps > 0:
         _admm(best, tol, sweeps)
     for turn in range(max_rounds if len(best.D) else 0):
@@ -229,7 +229,7 @@ def _round(best: _Best, todo: Tensor, share: float, tol: float) -> None:
     budget = BUDGET if best.x.device.type == "cpu" else BUDGET_GPU
     most = len(best.D) - (best.own is not None)
     for some in todo.split(max(1, 8 * budget // max(m, len(best.D)))):
-        c, wanted = _wanted(best, some, share)
+        c, wanted = _choose_atoms(best, some, share)
         width = wanted.sum(1).clamp(max=most)
         order = width.argsort(descending=True)
         sizes = width[order].tolist()
@@ -241,8 +241,8 @@ def _round(best: _Best, todo: Tensor, share: float, tol: float) -> None:
             at += len(part)
 
 
-def _wanted(best: _Best, rows: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Rank of every atom and which are wanted: those in the code, and those the dual point nearly or over-uses."""
+def _choose_atoms(best: _Best, rows: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Rank the atoms and say which are wanted: those in the code, and those the dual point nearly or over-uses."""
     c = best.correlations(best.y[rows], rows).abs()
     top = c.amax(1, keepdim=True).clamp(min=1)
     used = best.a[rows] != 0
@@ -301,7 +301,7 @@ class _Point(NamedTuple):
 
 
 def _interior(D: Tensor, x: Tensor, y: Tensor, a: Tensor, tol: float, max_iter: int = 30) -> tuple[Tensor, Tensor]:
-    """The problem on W atoms each, D (n, W, m), from an interior y and any a; codes that are done leave the batch.
+    """Solve for codes on W atoms each, D (n, W, m), from an interior y and any a; codes that are done leave the batch.
 
     An iteration costs W^2 m operations per sample; reading the gaps once in each is nothing beside that.
     """
@@ -329,7 +329,7 @@ def _interior(D: Tensor, x: Tensor, y: Tensor, a: Tensor, tol: float, max_iter: 
 
 
 def _newton(S: _Point) -> _Point:
-    """One predictor-corrector step; systems that break down stay where they are."""
+    """Take one predictor-corrector step; systems that break down stay where they are."""
     D, x, m = S.D, S.x, S.x.shape[1]
     z = S.p - S.q
     off = (x - _combine(D, z[:, m:])) - z[:, :m]  # rounding of e, taken back in every step
@@ -367,13 +367,13 @@ def _newton(S: _Point) -> _Point:
 
 
 def _reach(s: Tensor, ds: Tensor, t: Tensor, dt: Tensor, part: float = 1.0) -> Tensor:
-    """The longest step <= 1, (n, 1), that keeps s and t positive, shortened to `part` of it."""
+    """Find the longest step <= 1, (n, 1), that keeps s and t positive, shortened to `part` of it."""
     room = lambda x, dx: torch.where(dx < 0, -x / dx, torch.inf).amin(1, keepdim=True)
     return (part * torch.minimum(room(s, ds), room(t, dt))).clamp(max=1)
 
 
 def _active_set(D: Tensor, x: Tensor, a: Tensor, y: Tensor, reach: float) -> tuple[Tensor, Tensor, Tensor]:
-    """`a` on the atoms in use alone, and the corner (a, y) nearby: e = 0 where y is unsaturated, D y = sign(a) in use.
+    """Restrict `a` to the atoms in use; find the corner (a, y) nearby: e = 0 if y is unsaturated, D y = sign(a) in use.
 
     Smallest corrections in the sense of least squares, by iterated Tikhonov steps: one Cholesky factor serves both,
     and dependent atoms need no case.

@@ -21,22 +21,22 @@ from ..shared.parameters import one_of
 from ..shared.solvers import unsupervised_rule
 
 
-class _InFeatureSpace(Factorization):
+class InFeatureSpace(Factorization):
     """Components are not points of the data space."""
 
     @property
     def inverse_transform(self) -> NoReturn:
-        """There is none: a combination in feature space has no exact pre-image among the data."""
+        """Refuse: a combination in feature space has no exact pre-image among the data."""
         raise AttributeError(f"{type(self).__name__} has no inverse_transform: feature space has no pre-images")
 
     @property
     def to_cp(self) -> NoReturn:
-        """There is none: the model is not a CP model of the data."""
+        """Refuse: the model is not a CP model of the data."""
         raise AttributeError(f"{type(self).__name__} has no to_cp: it is not a CP model of the data")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class KernelNMF(_InFeatureSpace):
+class KernelNMF(InFeatureSpace):
     """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009).
 
     Finds bases `phi(X)' A` in feature space. With `U = R A` (B in the paper) that is Frobenius NMF of the root of the
@@ -53,7 +53,7 @@ class KernelNMF(_InFeatureSpace):
         fitted ones (n_new, n). A callable gets two sets of samples (arrays, or tensors if `fit` got one; sparse
         as they are) and returns their kernel matrix. All must be positive semidefinite.
     sigma : "median" or float
-        Width of "rbf", in the units of X. "median", the median distance of two samples, is in the useful range.
+        Width of "rbf", in the units of X. "median": the median distance of two samples, which follows their scale.
     degree : int
         Of "poly".
     features : {"exact", "paper"}
@@ -199,5 +199,5 @@ def _map_features(
         A = invert_spectrum(roots, axes, cut**0.5) @ U
     moments, axes = torch.linalg.eigh(gram(S @ A))
     exact = A @ invert_spectrum(moments, axes, cut)
-    paper = invert_spectrum(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).mT
+    paper = invert_spectrum(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).T
     return A, {"exact": exact, "paper": paper}
