@@ -20,7 +20,7 @@ from .harness.results import Row
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, 1 for a run that failed, 2 for what the caller can mend, 130 when interrupted."""
+    """Return the exit status: 0, 1 for a run that failed, 2 for what the caller can mend, 130 when interrupted."""
     options = parser().parse_args(arguments)
     try:
         return _command(options)
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line."""
+    """Make the command line."""
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.replace("`", ""))
     p.add_argument("config", metavar="CONFIG", help="a TOML file, the bare name of one in configs/, or a word as above")
     p.add_argument("folders", metavar="DIR", nargs="*", type=Path, help="of compare and findings")
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def list_configs() -> int:
-    """Names and one line each."""
+    """List names and one line each."""
     found = [configs.load(path) for path in configs.known_configs()]
     width = max((len(c.name) for c in found), default=0)
     for c in found:
@@ -67,7 +67,7 @@ def list_configs() -> int:
 
 
 def run_all(options: argparse.Namespace) -> int:
-    """Every config; goes on after a failure, and fails at the end."""
+    """Run every config; go on after a failure, and fail at the end."""
     failed = []
     for path in configs.known_configs():
         try:
@@ -82,7 +82,7 @@ def run_all(options: argparse.Namespace) -> int:
 
 
 def compare_runs(options: argparse.Namespace) -> int:
-    """A table of differences."""
+    """Print a table of differences."""
     from .report.compare import compare, text
 
     if len(options.folders) != 2:
@@ -102,7 +102,7 @@ def write_findings(options: argparse.Namespace) -> int:
 
 
 def run(options: argparse.Namespace, path: Path) -> int:
-    """Load, run, write."""
+    """Load, run and write a configuration."""
     from .report.page import need_extra, write
 
     variants = [v for v in configs.VARIANTS if getattr(options, v)]

@@ -64,7 +64,7 @@ class File:
 
 
 def load(name: str, data: Path | None, seed: int = 0) -> Dataset:
-    """A data set by name.
+    """Load a data set by name.
 
     Parameters
     ----------
@@ -132,10 +132,10 @@ def _read(name: str, file: File, data: Path | None) -> Dataset:
         if key not in arrays or not _fits(arrays[key].shape, shape):
             found = arrays[key].shape if key in arrays else "absent"
             raise MissingData(f"{path}: {key} is {found}, expected shape {_describe_shape(shape)}; {wanted}")
-    return _checked(path, file.read(arrays), wanted)
+    return _check_lengths(path, file.read(arrays), wanted)
 
 
-def _checked(path: Path, dataset: Dataset, wanted: str) -> Dataset:
+def _check_lengths(path: Path, dataset: Dataset, wanted: str) -> Dataset:
     lengths = {len(dataset.y), *(view.shape[0] for view in dataset.views)}
     if len(lengths) > 1:
         raise MissingData(f"{path}: arrays of {sorted(lengths)} samples; {wanted}")
@@ -197,7 +197,7 @@ def _sparse_view_file(title: str, n: int, names: tuple[str, ...]) -> File:
     return File(title, keys, partial(_sparse_views, title, len(names), names), f"CSR parts of {', '.join(names)}")
 
 
-def _halved(dataset: Dataset) -> Dataset:
+def _halve(dataset: Dataset) -> Dataset:
     """Images at half the height and width: means over 2 x 2 pixels."""
     X = dataset.X
     n, h, w = X.shape
@@ -238,8 +238,8 @@ FILES: dict[str, File] = {
 
 # name -> (the set it is made of, how)
 DERIVED: dict[str, tuple[str, Callable[[Dataset], Dataset]]] = {
-    "orl_16x16": ("orl_32x32", _halved),
-    "yale_32x32": ("yale_64x64", _halved),
-    "yale_16x16": ("yale_32x32", _halved),
-    "yaleb_ext_16x16": ("yaleb_ext_32x32", _halved),
+    "orl_16x16": ("orl_32x32", _halve),
+    "yale_32x32": ("yale_64x64", _halve),
+    "yale_16x16": ("yale_32x32", _halve),
+    "yaleb_ext_16x16": ("yaleb_ext_32x32", _halve),
 }

@@ -33,7 +33,7 @@ def faces(shape: tuple[int, int], people: int, per_person: int, seed: int) -> tu
 
 
 def _low_frequencies(shape: tuple[int, int], count: int) -> Array:
-    """The lowest `count` x `count` cosines but the constant, weaker with frequency: (count^2 - 1, *shape)."""
+    """Make the lowest `count` x `count` cosines but the constant, weaker with frequency: (count^2 - 1, *shape)."""
     axes = [np.cos(np.pi * np.outer(np.arange(count), (np.arange(s) + 0.5) / s)) for s in shape]
     i, j = np.meshgrid(np.arange(count), np.arange(count), indexing="ij")
     waves = np.einsum("ih,jw->ijhw", *axes) / (1 + i + j)[..., None, None] ** 2

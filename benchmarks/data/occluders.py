@@ -12,8 +12,8 @@ Array = NDArray[np.float64]
 SHADE = 0.3  # of the ground around an object
 
 
-def occluded(images: Array, patch: int, kind: str, seed: int, full: int = 64) -> Array:
-    """Images (n, h, w) in [0, 1], each with a square patch at a place of its own.
+def occlude(images: Array, patch: int, kind: str, seed: int, full: int = 64) -> Array:
+    """Cover images (n, h, w) in [0, 1], each with a square patch at a place of its own.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ def occluded(images: Array, patch: int, kind: str, seed: int, full: int = 64) ->
     if side < 1:
         return images
     rng = np.random.default_rng(seed)
-    places, drawn = rng.random((n, 2)), rng.integers(len(OBJECTS), size=n)
+    places, drawn = rng.random((n, 2)), rng.integers(len(OBJECTS), size=(n,))
     objects = list(OBJECTS.values()) if kind == "any" else [OBJECTS[kind]] * len(OBJECTS)
     covers = [make(side) for make in objects]
     found = images.copy()
@@ -37,7 +37,7 @@ def occluded(images: Array, patch: int, kind: str, seed: int, full: int = 64) ->
 
 
 def bank(side: int) -> Array:
-    """A piggy bank: a bright ball with a highlight, a dark slot on top, an ear, an eye and a snout."""
+    """Draw a piggy bank: a bright ball with a highlight, a dark slot on top, an ear, an eye and a snout."""
     y, x = _grid(side)
     body, light = _ball(y, x, 0.05, 0.0, 0.8, 0.9)
     found = np.where(body, 0.45 + 0.45 * light, SHADE)
@@ -48,7 +48,7 @@ def bank(side: int) -> Array:
 
 
 def strawberry(side: int) -> Array:
-    """A strawberry: dark and pointed below, with rows of bright seeds and a crown of leaves."""
+    """Draw a strawberry: dark and pointed below, with rows of bright seeds and a crown of leaves."""
     y, x = _grid(side)
     width = 0.85 * np.sqrt(np.clip((1 - y) * (y + 1.2) / 1.21, 0, None))
     body = (np.abs(x) < width) & (y > -0.75)
@@ -59,7 +59,7 @@ def strawberry(side: int) -> Array:
 
 
 def can(side: int) -> Array:
-    """A pop can: an upright cylinder with bright rims, a broad band and stripes of letters on it."""
+    """Draw a pop can: an upright cylinder with bright rims, a broad band and stripes of letters on it."""
     y, x = _grid(side)
     body = np.abs(x) < 0.75
     round_ = np.sqrt(np.clip(1 - (x / 0.75) ** 2, 0, None))

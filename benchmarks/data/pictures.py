@@ -14,7 +14,7 @@ from ..harness.results import Row
 
 
 def row(point: dict[str, Any], caption: str, images: NDArray, columns: int = 10, zoom: int = 2) -> Row:
-    """A row of a study that shows images (n, height, width); see `tiles`."""
+    """Make a row of a study that shows images (n, height, width); see `tiles`."""
     return {"kind": "picture", "point": point, "caption": caption, **tiles(images, columns, zoom)}
 
 
@@ -34,7 +34,7 @@ def tiles(images: NDArray, columns: int = 10, zoom: int = 2) -> Row:
 
 
 def png(grey: NDArray[np.uint8]) -> bytes:
-    """A grey image as a file."""
+    """Write a grey image as a file."""
     h, w = grey.shape
     lines = np.hstack([np.zeros((h, 1), np.uint8), grey])  # no filter
     header = struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0)

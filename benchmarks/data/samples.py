@@ -52,7 +52,7 @@ class Dataset:
         return len(np.unique(self.y))
 
     def rows(self, index: Any) -> Dataset:
-        """Some of the samples."""
+        """Take some of the samples."""
         views = tuple(view[index] for view in self.views)
         corrupt = None if self.corrupt is None else self.corrupt[index]
         return Dataset(self.name, self.title, views, self.y[index], self.view_names, corrupt)
@@ -63,5 +63,5 @@ class Dataset:
 
 
 def codes(y: Any) -> Labels:
-    """Labels as 0, 1, ... in sorted order."""
+    """Convert labels to 0, 1, ... in sorted order."""
     return np.unique(y, return_inverse=True)[1].astype(np.int64).ravel()

@@ -23,18 +23,18 @@ def share_per_class(y: Labels, share: float, seed: int) -> Index:
 
 
 def first_per_class(y: Labels, share: float = 0.5) -> Index:
-    """The first of every class, in the order of the file; an odd one is left to the rest (paper 004)."""
+    """Take the first of every class, in the order of the file; an odd one is left to the rest (Zhang and Liu 2009)."""
     firsts = [np.flatnonzero(y == c) for c in np.unique(y)]
     return np.sort(np.concatenate([f[: int(share * len(f))] for f in firsts]))
 
 
 def rest(n: int, taken: Index) -> Index:
-    """Everybody else."""
+    """List everybody else."""
     return np.setdiff1d(np.arange(n), taken)
 
 
-def hidden(y: Labels, labelled: Index) -> Labels:
-    """Labels of those named, -1 for everybody else."""
+def hide_labels(y: Labels, labelled: Index) -> Labels:
+    """Keep the labels of those named, -1 for everybody else."""
     shown = np.full(len(y), -1, dtype=np.int64)
     shown[labelled] = y[labelled]
     return shown

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..data.datasets import check_problems, load, load_available
 from ..data.samples import Dataset
-from ..data.splits import hidden, per_class
+from ..data.splits import hide_labels, per_class
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Outcome
@@ -61,7 +61,7 @@ class Parameters:
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Time, then the report."""
+    """Time, then report."""
     found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
     rows = [row for data in found.values() for row in _time(parameters, data, context)]
     return finish(Outcome(tuple(rows), skipped), context, metrics=("speedup",))
@@ -70,7 +70,7 @@ def run(parameters: Parameters, context: Context) -> Report:
 def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     from ..methods.pipelines import Setup, batch_speedup, build
 
-    y = hidden(data.y, per_class(data.y, p.labelled, context.settings.seed))
+    y = hide_labels(data.y, per_class(data.y, p.labelled, context.settings.seed))
     X = data.flat.astype(context.settings.dtype)
     for k, method in product(p.components, p.methods):
         setup = Setup(k, max_iter=p.iterations, dtype=context.settings.dtype, device=context.settings.device)

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..data.datasets import check_problems
-from ..data.splits import first_per_class, folds, hidden, per_class, rest
+from ..data.splits import first_per_class, folds, hide_labels, per_class, rest
 from ..harness.kinds import Context
 from ..harness.results import Report
-from ..harness.study import Job, Point, cached, carry_out
+from ..harness.study import Job, Point, carry_out, load_cached
 from ..harness.words import check_names, check_positive
 from ..report.study_report import finish
 
@@ -59,12 +59,12 @@ class Parameters:
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     return finish(carry_out(__name__, parameters, context), context)
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, number of labels, run and method."""
+    """Plan a job per problem, number of labels, run and method."""
     weights = tuple({"eta": eta, "lam": lam} for eta, lam in product(p.eta, p.lam))
     for problem, count, split, method in product(p.problems, p.labelled, range(p.runs), p.methods):
         points = weights if method.startswith("DPCA") else ({},)
@@ -72,15 +72,15 @@ def plan(p: Parameters) -> Iterator[Job]:
 
 
 def solve(job: Job) -> Iterator[dict[str, Any]]:
-    """Accuracy at every point, the number of directions chosen by cross-validation."""
+    """Measure accuracy at every point, the number of directions chosen by cross-validation."""
     X, y, test, y_test = _halves(job.problem, job.data, job.run.seed, job.parameters.pca)
-    labels = hidden(y, per_class(y, int(job.setting.partition("=")[2]), job.seed_for("labels")))
+    labels = hide_labels(y, per_class(y, int(job.setting.partition("=")[2]), job.seed_for("labels")))
     pairs = _pairs(y, job.parameters.pairs, job.seed_for("pairs"))
     parts = list(folds(labels, job.parameters.folds, job.seed_for("folds")))
     sizes = _sizes(job.method, job.parameters)
     for point in job.points:
         make = lambda *training, point=point: _projection(job.method, point, job.parameters, *training)
-        held = [_held_out(make, sizes, X, labels, pairs, check) for _, check in parts]
+        held = [_hold_out(make, sizes, X, labels, pairs, check) for _, check in parts]
         cv = [fmean(values) for values in zip(*held, strict=True)]
         best = int(np.argmax(cv))
         accuracy = _accuracies(make(X, labels, pairs), X, labels, test, y_test, sizes[best : best + 1])[0]
@@ -90,7 +90,7 @@ def solve(job: Job) -> Iterator[dict[str, Any]]:
 @lru_cache(maxsize=1)
 def _halves(problem: str, folder: Path | None, seed: int, dimensions: int) -> tuple[Any, ...]:
     """Training and test samples, standardised on the former, and their classes: the same in every run."""
-    data = cached(problem, folder, seed).sound()
+    data = load_cached(problem, folder, seed).sound()
     train = first_per_class(data.y)
     X, T = (data.flat[i] for i in (train, rest(len(data.y), train)))
     images = data.X.ndim > 2
@@ -115,7 +115,7 @@ def _pairs(y: np.ndarray, count: int, seed: int) -> Pairs:
 
 
 def _projection(method: str, point: Point, p: Parameters, X: np.ndarray, y: np.ndarray, pairs: Pairs) -> Any:
-    """A fitted transformer with all directions that may be asked for, in order."""
+    """Fit a transformer with all directions that may be asked for, in order."""
     from nnfactor import DPCA
 
     from ..methods.pipelines import PCA, Raw, UnitLDA
@@ -131,7 +131,7 @@ def _projection(method: str, point: Point, p: Parameters, X: np.ndarray, y: np.n
     return DPCA(d, **point).fit(X, None if method == "DPCA-pairs" else y, **links)
 
 
-def _held_out(
+def _hold_out(
     make: Callable[..., Any], sizes: Any, X: np.ndarray, y: np.ndarray, pairs: Pairs, check: np.ndarray
 ) -> list[float]:
     """Accuracies on labelled samples that the projection does not see, nor any pair with them."""

@@ -96,13 +96,13 @@ class Parameters:
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     outcome = carry_out(__name__, parameters, context)
     return finish(outcome, context, metrics=METRICS, sections=_curves(outcome.rows))
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, number of components and method."""
+    """Plan a job per problem, number of components and method."""
     for problem in p.problems:
         sizes = ("", *(f"k={k}" for k in p.components)) if problem in p.curves else ("",)
         for setting, method in product(sizes, p.methods):
@@ -111,23 +111,23 @@ def plan(p: Parameters) -> Iterator[Job]:
 
 
 def solve(job: Job) -> Iterator[Row]:
-    """Accuracy at every point and start, clean and with noise; cross-validation with the first start."""
-    from ..methods.pipelines import cross_validated, percent_right
+    """Measure accuracy at every point and start, clean and with noise; cross-validation with the first start."""
+    from ..methods.pipelines import cross_validate, percent_right
 
     p, data = job.parameters, job.dataset()
     train = first_per_class(data.y)
     test = rest(len(data.y), train)
     X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
-    noisy = [("", T), *_noisy(p, T, job.seed_for("noise"))]
+    noisy = [("", T), *_add_noise(p, T, job.seed_for("noise"))]
     names = _variants(p, job.method)
     cv: dict[str, Sequence[float | None]] = dict.fromkeys(names, [None] * len(job.points))
     if len(job.points) > 1:
-        fit = lambda Z, z: [_as(model, v) for model in _fitted(job, Z, z, runs=1)[0] for v in names]
-        held = cross_validated(fit, _setup(job, X), X, y, p.folds, job.seed_for("folds"))
+        fit = lambda Z, z: [_with_variant(model, v) for model in _fit_all(job, Z, z, runs=1)[0] for v in names]
+        held = cross_validate(fit, _setup(job, X), X, y, p.folds, job.seed_for("folds"))
         cv = {v: held[i :: len(names)] for i, v in enumerate(names)}
-    for start, models in enumerate(_fitted(job, X, y, p.runs if job.method in STARTED else 1)):
+    for start, models in enumerate(_fit_all(job, X, y, p.runs if job.method in STARTED else 1)):
         for (i, point), v in product(enumerate(job.points), names):
-            predict = _classifier(_as(models[i], v), _setup(job, X), X, y)
+            predict = _classifier(_with_variant(models[i], v), _setup(job, X), X, y)
             row = {"point": point, "run": start, "cv": cv[v][i], "method": f"{job.method}-{v}" if v else job.method}
             shape = {} if v else _shape(models[i], X)
             for level, Z in noisy:
@@ -136,7 +136,7 @@ def solve(job: Job) -> Iterator[Row]:
 
 
 def _shape(model: Any, X: np.ndarray) -> dict[str, float]:
-    """What a factorization of the data leaves of them, in percent, and the condition number of its unit bases."""
+    """Measure what a factorization leaves of the data, in percent, and the condition number of its unit bases."""
     if not hasattr(model, "components_") or not hasattr(model, "reconstruction_err_"):
         return {}
     residual = 100 * float(model.reconstruction_err_ / np.linalg.norm(X))
@@ -155,17 +155,17 @@ class _Span:
     model: Any
 
     def transform(self, X: np.ndarray) -> np.ndarray:
-        """Of samples."""
+        """Give coordinates of samples."""
         return X @ np.linalg.qr(_unit_bases(self.model))[0]
 
 
 def _variants(p: Parameters, method: str) -> list[str]:
-    """The method as it is (""), and the names of its variants."""
+    """List the method as it is (""), and the names of its variants."""
     return ["", *(v for v in p.variants if method in VARIANTS[v][0])]
 
 
-def _as(model: Any, variant: str) -> Any:
-    """The fitted model with other features."""
+def _with_variant(model: Any, variant: str) -> Any:
+    """Give the fitted model other features."""
     if variant == "span":
         return _Span(model)
     return copy(model).set_params(**VARIANTS[variant][1]) if variant else model
@@ -188,7 +188,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     return Setup.of(job, min(k, n - 1), iterations, metric=p.metric)
 
 
-def _fitted(job: Job, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
+def _fit_all(job: Job, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
     """Per start, a model for every point; all of them one batch."""
     from ..methods.pipelines import fit_all
 
@@ -228,7 +228,7 @@ def _median_distance(X: np.ndarray) -> float:
     return float(np.median(pdist(X.astype(np.float64))))
 
 
-def _noisy(p: Parameters, T: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
+def _add_noise(p: Parameters, T: np.ndarray, seed: int) -> Iterator[tuple[str, np.ndarray]]:
     """Test images with noise, pixels kept in [0, 1]; the same for every method."""
     for share in p.salt_and_pepper:
         rng = np.random.default_rng([seed, 1])

@@ -1,4 +1,4 @@
-"""Running time against image size: NMF, LNMF, polynomial and Gaussian kernel NMF (paper 004, Fig. 2).
+"""Running time against image size: NMF, LNMF, polynomial and Gaussian kernel NMF (Zhang and Liu 2009, Fig. 2).
 
 All methods factor the same images with the same number of components, in turn: round after round, the first discarded.
 """
@@ -57,14 +57,14 @@ class Parameters:
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Time, then the report."""
+    """Time, then report."""
     found, skipped = load_available(parameters.problems, lambda name: load(name, context.data, context.settings.seed))
     rows = [row for data in found.values() for row in _time(parameters, data, context)]
     sections = [Section("Curves", parts=_figures(parameters, Scores(rows, "seconds")))]
     return finish(Outcome(tuple(rows), skipped), context, metrics=("seconds", "growth"), sections=sections)
 
 
-def shrunk(images: np.ndarray, size: int) -> np.ndarray:
+def shrink(images: np.ndarray, size: int) -> np.ndarray:
     """Square images at a smaller size, means over pixels."""
     n, h, w = images.shape
     if h % size or w % size:
@@ -76,7 +76,7 @@ def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
     """Rows of every round: seconds of a fit at each size, and how much longer the largest takes than the smallest."""
     from ..timing.clock import Clock, time_rounds
 
-    X = {s: shrunk(data.X[first_per_class(data.y)], s).reshape(-1, s * s) for s in p.sizes}
+    X = {s: shrink(data.X[first_per_class(data.y)], s).reshape(-1, s * s) for s in p.sizes}
     works = {(m, s): partial(_fit, p, m, X[s], context) for m, s in product(p.methods, p.sizes)}
     clock = Clock.on(context.device, context.settings.threads)
     tick = context.progress(len(works) * (p.rounds + 1), "kernel_nmf_time")

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.occluders import occluded
-from ..data.splits import folds, hidden, per_class
+from ..data.occluders import occlude
+from ..data.splits import folds, hide_labels, per_class
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Job, Point, carry_out
@@ -27,12 +27,12 @@ from ..methods.faces import (
     Fitted,
     Measure,
     TestSet,
-    batch,
-    influence,
+    draw_patches,
+    fit_batch,
+    fit_nested,
+    influence_section,
     influences,
-    measured,
-    nested,
-    patch_section,
+    measure_rows,
     rank,
     variants_of,
 )
@@ -93,15 +93,15 @@ class Parameters(FaceParameters):
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     outcome = carry_out(__name__, parameters, context)
     clean = [r for r in outcome.rows if "patch" not in str(r["setting"])]
-    sections = [*patch_section(outcome.rows), *influence(clean, VARIED)]
+    sections = [*draw_patches(outcome.rows), *influence_section(clean, VARIED)]
     return finish(outcome, context, sections=sections, values=influences(clean, VARIED))
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split and method."""
+    """Plan a job per problem, split and method."""
     for problem, split, method in product(p.problems, range(p.splits), p.methods):
         yield Job(problem, method, split, _points(p, method))
 
@@ -109,20 +109,20 @@ def plan(p: Parameters) -> Iterator[Job]:
 def solve(job: Job) -> Iterator[Row]:
     """Accuracy on the unlabelled images at every point and patch."""
     p, data = job.parameters, job.dataset().sound()
-    labels = hidden(data.y, per_class(data.y, p.labelled, job.seed))
+    labels = hide_labels(data.y, per_class(data.y, p.labelled, job.seed))
     known = labels >= 0
     for patch in p.patches:
         Z = data.X.copy()
-        Z[~known] = occluded(Z[~known], patch, "any", job.seed_for("patch"))
+        Z[~known] = occlude(Z[~known], patch, "any", job.seed_for("patch"))
         Z = Z.reshape(len(Z), -1)
         columns = {"setting": f"patch={patch}"} if patch else {}
         if job.method in TRANSDUCTIVE:
-            yield from _transduced(job, Z, labels, data.y, columns)
+            yield from _transduce(job, Z, labels, data.y, columns)
             continue
         inductive = job.method in SUPERVISED or job.method in ("NMF", "NMF-HALS", "LNMF")
         X, y = (Z[known], labels[known]) if inductive else (Z, labels)
         measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"))
-        yield from measured(job, _fit(job), measure, X, y, [TestSet(Z[~known], data.y[~known], columns)])
+        yield from measure_rows(job, _fit(job), measure, X, y, [TestSet(Z[~known], data.y[~known], columns)])
 
 
 def _points(p: Parameters, method: str) -> tuple[Point, ...]:
@@ -144,7 +144,7 @@ def _fit(job: Job) -> Fit:
     if job.method in FACTORIZED:
         name, options = FACTORIZATIONS[job.method]
         graph = {"graph": _whole_class()} if name == "N2S2L" else {}
-        return batch(name, partial(_setup, job), job.points, first=name == "N2S2L", **options, **graph)
+        return fit_batch(name, partial(_setup, job), job.points, first=name == "N2S2L", **options, **graph)
     if job.method == "sMFA":
         return partial(_smfa, job)
     projections: dict[str, Any] = {
@@ -153,11 +153,11 @@ def _fit(job: Job) -> Fit:
         "LDA": UnitLDA,
         "MFA": partial(MFA, 10**6, n_neighbors=WHOLE_CLASS),
     }
-    return nested(projections[job.method], job.points)
+    return fit_nested(projections[job.method], job.points)
 
 
 def _whole_class() -> Any:
-    """The paper's graphs: n_c - 1 neighbours within the class."""
+    """Make the paper's graphs: n_c - 1 neighbours within the class."""
     from nnfactor import MarginalFisher
 
     return MarginalFisher(n_neighbors=WHOLE_CLASS)
@@ -182,7 +182,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     return Setup.of(job, k, iterations, seed=job.seed_for("start"))
 
 
-def _transduced(
+def _transduce(
     job: Job, X: np.ndarray, labels: np.ndarray, truth: np.ndarray, columns: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """HGF, HGF-CMN and CONS: labels of the unlabelled images themselves."""

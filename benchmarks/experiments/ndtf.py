@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..data.occluders import OBJECTS, occluded
+from ..data.occluders import OBJECTS, occlude
 from ..data.splits import rest, share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
@@ -25,11 +25,11 @@ from ..methods.faces import (
     Fit,
     Measure,
     TestSet,
-    batch,
-    influence,
-    measured,
-    nested,
-    patch_section,
+    draw_patches,
+    fit_batch,
+    fit_nested,
+    influence_section,
+    measure_rows,
     rank,
     variants_of,
 )
@@ -81,28 +81,28 @@ class Parameters(FaceParameters):
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     outcome = carry_out(__name__, parameters, context)
     rows = outcome.rows
     clean = [r for r in rows if "patch" not in str(r["setting"])]
-    return finish(outcome, context, sections=[*patch_section(rows, "object"), *influence(clean, ("alpha",))])
+    return finish(outcome, context, sections=[*draw_patches(rows, "object"), *influence_section(clean, ("alpha",))])
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split and method."""
+    """Plan a job per problem, split and method."""
     for problem, split, method in product(p.problems, range(p.splits), p.methods):
         yield Job(problem, method, split, _points(p, method))
 
 
 def solve(job: Job) -> Iterator[Row]:
-    """Accuracy at every point, with every distance and kind of features, on clean and covered test images."""
+    """Measure accuracy at every point, with every distance and kind of features, on clean and covered test images."""
     p, data = job.parameters, job.dataset().sound()
     train = share_per_class(data.y, 0.5, job.seed)
     test = rest(len(data.y), train)
     shaped = (lambda Z: Z) if job.method in MATRICES else (lambda Z: Z.reshape(len(Z), -1))
     tests = [TestSet(shaped(Z), data.y[test], columns) for Z, columns in _tests(job, data.X[test])]
     measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"))
-    yield from measured(job, _fit(job), measure, shaped(data.X[train]), data.y[train], tests)
+    yield from measure_rows(job, _fit(job), measure, shaped(data.X[train]), data.y[train], tests)
     if job.split == 0 and p.patches and job.method == p.methods[0]:
         yield _pictures(job, data.X[test])
 
@@ -117,7 +117,7 @@ def _tests(job: Job, X: np.ndarray) -> Iterator[tuple[np.ndarray, dict[str, Any]
     """Test images and the columns of their rows; places of the patches are the same for all methods."""
     yield X, {}
     for patch, (i, name) in product(job.parameters.patches, enumerate(job.parameters.objects)):
-        covered = occluded(X, patch, name, job.seed_for("patch", name))
+        covered = occlude(X, patch, name, job.seed_for("patch", name))
         yield covered, {"setting": f"patch={patch}", "run": i, "object": name}
 
 
@@ -133,9 +133,9 @@ def _fit(job: Job) -> Fit:
         "MFA": partial(MFA, max(job.parameters.dimensions, default=40)),
     }
     if job.method in projections:
-        return nested(projections[job.method], job.points)
+        return fit_nested(projections[job.method], job.points)
     name, options = FACTORIZATIONS[job.method]
-    return batch(name, partial(_setup, job), job.points, first=name == "NDTF", **options)
+    return fit_batch(name, partial(_setup, job), job.points, first=name == "NDTF", **options)
 
 
 def _setup(job: Job, X: np.ndarray) -> Setup:

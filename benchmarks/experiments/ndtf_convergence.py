@@ -1,4 +1,4 @@
-"""The objective of NDTF against the iteration: multiplicative rules and the M-matrix rule (paper 002, Fig. 1).
+"""The objective of NDTF against the iteration: multiplicative rules and the M-matrix rule (Wang et al. 2009a, Fig. 1).
 
 All start from the same factors. The objective is given relative to the lowest that any of them reaches.
 """
@@ -65,7 +65,7 @@ the graph systems by 30 CG steps; "auto"
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then tables relative to the lowest objective, and curves."""
+    """Carry out what is not there yet, then report relative to the lowest objective."""
     outcome = carry_out(__name__, parameters, context)
     curves = [r for r in outcome.rows if r["kind"] == "curve"]
     lowest = {key: min(min(r["objective"]) for r in curves if _key(r) == key) for key in map(_key, curves)}
@@ -76,13 +76,13 @@ def run(parameters: Parameters, context: Context) -> Report:
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split, order, alpha and solver."""
+    """Plan a job per problem, split, order, alpha and solver."""
     for problem, split, order, alpha, solver in product(p.problems, range(p.splits), p.orders, p.alphas, p.solvers):
         yield Job(problem, solver, split, setting=f"{order}D/alpha={alpha:g}")
 
 
 def solve(job: Job) -> Iterator[Row]:
-    """The objective after every iteration."""
+    """Record the objective after every iteration."""
     from ..methods.pipelines import Setup, build
 
     data = job.dataset().sound()
@@ -112,16 +112,11 @@ def _scores(curves: Sequence[Row], lowest: dict[Any, float], at: Sequence[int]) 
 
 
 def _figures(curves: Sequence[Row], lowest: dict[Any, float]) -> list[Figure]:
-    """A panel per setting, first split."""
+    """Draw a panel per setting, first split."""
     panels = []
     for key in dict.fromkeys(_key(r) for r in curves if r["split"] == 0):
         mine = [r for r in curves if _key(r) == key]
-        lines = [Line(r["method"], r["iteration"], [v / lowest[key] for v in r["objective"]]) for r in mine]
-        panels.append(Panel(f"iteration ({key[0]}, {key[1]})", "objective / lowest", [_positive(x) for x in lines]))
+        seen = lambda r: [(i, v) for i, v in zip(r["iteration"], r["objective"], strict=True) if i > 0]
+        lines = [Line(r["method"], [i for i, _ in seen(r)], [v / lowest[key] for _, v in seen(r)]) for r in mine]
+        panels.append(Panel(f"iteration ({key[0]}, {key[1]})", "objective / lowest", lines))
     return [Figure("Objective against iteration", panels[i : i + 3]) for i in range(0, len(panels), 3)]
-
-
-def _positive(line: Line) -> Line:
-    """Without iteration 0: the axis is logarithmic."""
-    kept = [(x, y) for x, y in zip(line.x, line.y, strict=True) if x > 0]
-    return Line(line.label, [x for x, _ in kept], [y for _, y in kept])

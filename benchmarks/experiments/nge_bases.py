@@ -1,4 +1,4 @@
-"""Basis images and how sparse they are: PCA, NMF, NDTF, N2S2L (paper 002, Fig. 2; paper 000, Figs. 1 and 2).
+"""Basis images and how sparse they are: PCA, NMF, NDTF, N2S2L (Wang et al. 2009a, Fig. 2; 2009b, Figs. 1, 2).
 
 Sparsity is Hoyer's (2004), in percent: 0 where all pixels of a basis image are equal in size, 100 where one is not
 zero. Signs of eigenfaces do not count. The basis images of 3D-NDTF are products of two vectors.
@@ -14,7 +14,7 @@ import numpy as np
 
 from ..data.datasets import check_problems
 from ..data.pictures import row as picture
-from ..data.splits import hidden, per_class, share_per_class
+from ..data.splits import hide_labels, per_class, share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Job, carry_out
@@ -33,8 +33,8 @@ class Parameters:
     ----------
     problems, methods : names
     splits : random choices of the training images
-    labelled : labelled images per class beside which the others are unlabelled (paper 000); 0: half of the images of \
-each class, all labelled (paper 002)
+    labelled : labelled images per class beside which the others are unlabelled (Wang et al. 2009b); 0: half of the
+        images of each class, all labelled (Wang et al. 2009a)
     iterations : of the factorizations, all of them
     alpha, beta : weights of the graphs
     shown : basis images on the page; half of them discriminative ones where the method has such
@@ -56,12 +56,12 @@ each class, all labelled (paper 002)
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     return finish(carry_out(__name__, parameters, context), context, metrics=("sparsity",))
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split and method."""
+    """Plan a job per problem, split and method."""
     for problem, split, method in product(p.problems, range(p.splits), p.methods):
         yield Job(problem, method, split)
 
@@ -108,5 +108,5 @@ def _training(job: Job) -> tuple[np.ndarray, np.ndarray, int]:
         return data.X[train], data.y[train], len(train)
     known = per_class(data.y, p.labelled, job.seed)
     if job.method == "N2S2L":
-        return data.X, hidden(data.y, known), len(known)
+        return data.X, hide_labels(data.y, known), len(known)
     return data.X[known], data.y[known], len(known)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..data.datasets import check_problems
-from ..data.splits import folds, hidden, per_class, rest, share_per_class
+from ..data.splits import folds, hide_labels, per_class, rest, share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, Point, carry_out, seed_of
@@ -129,23 +129,23 @@ class Samples(NamedTuple):
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     outcome = carry_out(__name__, parameters, context)
     more: dict[str, Any] = {"sections": _curves(outcome.rows, parameters), "values": _changes(outcome.rows, parameters)}
     return finish(outcome, context, metrics=(*parameters.measures, "within"), **more)
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split, level of noise and method, for all m."""
+    """Plan a job per problem, split, level of noise and method, for all m."""
     noises = [*(f"noise={v:g}" if v else "" for v in p.noise), *(f"width={v:g}" for v in p.widths)]
     for problem, split, noise in product(p.problems, range(p.splits), noises):
-        others = [_named(gap) for gap in p.gaps if problem in p.gap_problems]
+        others = [_gap_name(gap) for gap in p.gaps if problem in p.gap_problems]
         for method in (*p.methods, *others):
             yield Job(problem, method, split, _points(p, method), noise)
 
 
 def solve(job: Job) -> Iterator[Row]:
-    """What was asked for at every m and point."""
+    """Measure what was asked for at every m and point."""
     p, draw = job.parameters, _draw(job)
     y = samples_of(draw).y
     if job.method in ("S-RLSC", "LapRLSC"):
@@ -153,13 +153,13 @@ def solve(job: Job) -> Iterator[Row]:
     if job.split == 0 and job.method == p.methods[0] and (any(p.noise) or p.widths):
         yield _picture(job, draw)
     for m in p.labelled.get(job.problem, COUNTS):
-        labels = hidden(y, per_class(y, m, _seed(draw, "labels")))
+        labels = hide_labels(y, per_class(y, m, _seed(draw, "labels")))
         if "accuracy" in p.measures and np.mean(labels < 0) < FEWEST:
             continue
         setting = "/".join(part for part in (job.setting, f"m={m}") if part)
         for point in job.points:
-            cv = _cross_validated(job, draw, labels, point) if len(_points(p, job.method)) > 1 else None
-            yield {"setting": setting, "point": point, "cv": cv, **_measured(job, draw, labels, point)}
+            cv = _cross_validate(job, draw, labels, point) if len(_points(p, job.method)) > 1 else None
+            yield {"setting": setting, "point": point, "cv": cv, **_measure(job, draw, labels, point)}
 
 
 def _points(p: Parameters, method: str) -> tuple[Point, ...]:
@@ -168,7 +168,7 @@ def _points(p: Parameters, method: str) -> tuple[Point, ...]:
     return tuple({"CI": c, "sigma": s} for c, s in product(p.regularisers, p.sigmas))
 
 
-def _named(gap: float) -> str:
+def _gap_name(gap: float) -> str:
     return f"S-RLSC-gap{gap:g}"
 
 
@@ -178,16 +178,16 @@ def _draw(job: Job) -> Draw:
 
 
 def _seed(draw: Draw, *what: Any) -> int:
-    """The same for every method and level of noise."""
+    """Draw the same seed for every method and level of noise."""
     return seed_of(draw.seed, draw.problem, draw.split, *what)
 
 
 @lru_cache(maxsize=2)
 def samples_of(draw: Draw) -> Samples:
     """Drawn, with their noise, split."""
-    from ..harness.study import cached
+    from ..harness.study import load_cached
 
-    data = cached(draw.problem, draw.data, draw.seed).sound()
+    data = load_cached(draw.problem, draw.data, draw.seed).sound()
     if draw.each:
         data = data.rows(per_class(data.y, draw.each, _seed(draw, "samples")))
     X = data.flat.astype(np.float64)
@@ -213,7 +213,7 @@ def _noise(X: np.ndarray, setting: str, seed: int) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def codes_of(draw: Draw, tol: float, device: str, pca: bool) -> np.ndarray:
-    """The l1 codes of the training samples; jobs of one split follow each other."""
+    """Compute the l1 codes of the training samples; jobs of one split follow each other."""
     import torch
 
     from nnfactor.sparse_coding.basis_pursuit import l1_codes
@@ -242,18 +242,18 @@ class Nearest:
     """The class of the nearest labelled sample."""
 
     def fit(self, X: np.ndarray, y: np.ndarray) -> None:
-        """Remembers the labelled samples."""
+        """Keep the labelled samples."""
         self.known = X, y
 
     def predict(self, X: np.ndarray) -> np.ndarray:
-        """Of new samples."""
+        """Classify new samples."""
         from ..methods.pipelines import nearest_neighbour
 
         return nearest_neighbour(*self.known, X)
 
 
 def _model(job: Job, draw: Draw, point: Point) -> Any:
-    """An estimator by the name of the method."""
+    """Make an estimator by the name of the method."""
     from nnfactor import SRC, SRLSC, HarmonicFunction, LapRLSC
 
     name = job.method
@@ -269,14 +269,14 @@ def _model(job: Job, draw: Draw, point: Point) -> Any:
     if name == "RLSC":
         n = len(samples_of(draw).X)
         return SRLSC(CI=0, codes=np.zeros((n, n)), **device)
-    tol = next((gap for gap in job.parameters.gaps if name == _named(gap)), job.parameters.tol)
+    tol = next((gap for gap in job.parameters.gaps if name == _gap_name(gap)), job.parameters.tol)
     return SRLSC(codes=codes_of(draw, tol, job.run.device, name.endswith("-pca")), **point, **device)
 
 
 def _answers(job: Job, draw: Draw, labels: np.ndarray, point: Point, *, seen: np.ndarray, new: bool) -> Answers:
     """Classes of the training samples `seen`, and of those held out if `new`; what no label reaches has class -1."""
     data, model = samples_of(draw), _model(job, draw, point)
-    X = _scaled(job, draw, data.X)
+    X = _scale(job, draw, data.X)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*no label reaches")
         if job.method in INDUCTIVE:
@@ -284,10 +284,10 @@ def _answers(job: Job, draw: Draw, labels: np.ndarray, point: Point, *, seen: np
             found = model.predict(X[seen]) if len(seen) else seen
         else:
             found = np.asarray(model.fit(X, labels).transduction_)[seen]
-        return found, model.predict(_scaled(job, draw, data.T)) if new else None
+        return found, model.predict(_scale(job, draw, data.T)) if new else None
 
 
-def _measured(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> dict[str, float]:
+def _measure(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> dict[str, float]:
     """Percent right, as far as asked for."""
     from ..methods.pipelines import percent_right
 
@@ -298,7 +298,7 @@ def _measured(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> dict[st
     return rates if new is None else rates | {"out_of_sample": percent_right(data.y_new, new)}
 
 
-def _cross_validated(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> float:
+def _cross_validate(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> float:
     """Percent right of labelled samples whose labels are hidden in turn; the samples stay, as unlabelled ones do."""
     from ..methods.pipelines import percent_right
 
@@ -311,8 +311,8 @@ def _cross_validated(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> 
     return fmean(rates)
 
 
-def _scaled(job: Job, draw: Draw, Z: np.ndarray) -> np.ndarray:
-    """What the method sees of samples."""
+def _scale(job: Job, draw: Draw, Z: np.ndarray) -> np.ndarray:
+    """Bring samples to the features of the method."""
     if job.method.endswith("-pca"):
         Z = _principal(samples_of(draw).X, Z)
     return Z if job.method.endswith("-raw") else _unit(Z)
@@ -326,12 +326,12 @@ def _within(job: Job, draw: Draw) -> float:
     else:
         from nnfactor.graphs import knn_graph
 
-        weights = knn_graph(_scaled(job, draw, samples_of(draw).X), 7).toarray()
+        weights = knn_graph(_scale(job, draw, samples_of(draw).X), 7).toarray()
     return 100 * float(weights[y[:, None] == y].sum() / weights.sum())
 
 
 def _picture(job: Job, draw: Draw) -> Row:
-    """A few held-out samples as they are at this level of noise."""
+    """Show a few held-out samples at this level of noise."""
     from ..data.pictures import row
 
     T = samples_of(draw).T
@@ -360,7 +360,7 @@ def _changes(rows: Sequence[Row], p: Parameters) -> dict[str, float]:
     for gap in p.gaps:
         pairs: dict[str, list[float]] = {}
         for (method, setting, split), value in at.items():
-            if method == _named(gap) and ("S-RLSC", setting, split) in at:
+            if method == _gap_name(gap) and ("S-RLSC", setting, split) in at:
                 pairs.setdefault(setting, []).append(value - at["S-RLSC", setting, split])
         if pairs:
             found[f"change-gap{gap:g}"] = fmean(abs(v) for values in pairs.values() for v in values)

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from ..data.datasets import check_problems
-from ..data.splits import folds, hidden, rest, share_per_class
+from ..data.splits import folds, hide_labels, rest, share_per_class
 from ..harness.errors import ConfigError
 from ..harness.kinds import Context
 from ..harness.results import Figure, Report, Row, Section
-from ..harness.study import Job, cached, carry_out
+from ..harness.study import Job, carry_out, load_cached
 from ..harness.words import check_names, check_positive
-from ..methods.latent import METHODS, Learnt, Views, points, scaled
+from ..methods.latent import METHODS, Learnt, Views, points, scale_views
 from ..report.scores import Scores
 from ..report.study_report import curve_panel, finish
 
@@ -109,14 +109,14 @@ labels (of SULF1 too); "unit" for k-means on rows of unit length
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     outcome = carry_out(__name__, parameters, context)
     metrics = ("accuracy", "nmi") if parameters.task == "clustering" else ("accuracy",)
     return finish(outcome, context, metrics=metrics, sections=_curves(outcome.rows, metrics))
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split and method, for all shares of labels: without labels one fit serves all of them."""
+    """Plan a job per problem, split and method, for all shares of labels: without labels one fit serves all of them."""
     for problem, split, name in product(p.problems, range(p.splits), p.methods):
         yield Job(problem, name, split, tuple(points(name, _grid(p, name), VIEWS[problem])))
 
@@ -126,14 +126,14 @@ def solve(job: Job) -> Iterator[Row]:
     p, y = job.parameters, job.dataset().y
     learn = learner(job)
     for share in p.labels:
-        labels = hidden(y, share_per_class(y, share, job.seed_for("labels", share)))
+        labels = hide_labels(y, share_per_class(y, share, job.seed_for("labels", share)))
         measure = partial(MEASURES[p.task], job, y)
-        held = _held_out(job, learn, measure, labels)
+        held = _hold_out(job, learn, measure, labels)
         test = np.flatnonzero(labels < 0)
         for start, learnt in enumerate(learn(labels, p.runs)):
             for point, one, cv in zip(job.points, learnt, held, strict=True):
                 found = measure(one, labels, test)
-                for variant, way in _chosen(found, cv).items():
+                for variant, way in _choose_ridges(found, cv).items():
                     row = {"point": point, "run": start, "setting": f"labels={100 * share:g}", "cv": cv[way]}
                     name = f"{job.method}-{variant}" if variant else job.method
                     yield {**row, **found[way], "method": name, "ridge": way[1] or None}
@@ -142,7 +142,7 @@ def solve(job: Job) -> Iterator[Row]:
 def learner(job: Job) -> Callable[[np.ndarray, int], list[list[Learnt]]]:
     """Labels and number of starts -> what is learnt, per start and point; only once if labels have no part in it."""
     p, method = job.parameters, METHODS[job.method]
-    views = replace(prepared(job), rounds=p.pcsc_rounds)
+    views = replace(prepare_views(job), rounds=p.pcsc_rounds)
     seeds = [job.seed_for("start", r) for r in range(p.runs)]
     learn = lambda labels, runs: method.learn(views, labels, job.points, seeds[:runs])
     if method.supervised:
@@ -151,8 +151,8 @@ def learner(job: Job) -> Callable[[np.ndarray, int], list[list[Learnt]]]:
     return lambda labels, runs: once[:runs]
 
 
-def prepared(job: Job) -> Views:
-    """The views of a job's problem, and how long factorizations run."""
+def prepare_views(job: Job) -> Views:
+    """Prepare the views of a job's problem, and say how long factorizations run."""
     p, data = job.parameters, job.dataset()
     run = (p.components, p.iterations, p.label_iterations, data.n_classes, job.run.dtype, job.run.device)
     return Views(_views(job.problem, job.data, job.run.seed, job.run.dtype), VIEWS[job.problem], *run)
@@ -160,7 +160,7 @@ def prepared(job: Job) -> Views:
 
 @lru_cache(maxsize=2)
 def _views(problem: str, data: Path | None, seed: int, dtype: str) -> tuple[Any, ...]:
-    return scaled(cached(problem, data, seed), VIEWS[problem], dtype)
+    return scale_views(load_cached(problem, data, seed), VIEWS[problem], dtype)
 
 
 def _grid(p: Parameters, name: str) -> dict[str, Sequence[Any]]:
@@ -169,26 +169,26 @@ def _grid(p: Parameters, name: str) -> dict[str, Sequence[Any]]:
     return {"lam": lam, "pca": p.pca, "alpha": p.alpha, **sulf}
 
 
-def _held_out(job: Job, learn: Any, measure: Measure, labels: np.ndarray) -> list[dict[Way, float]]:
+def _hold_out(job: Job, learn: Any, measure: Measure, labels: np.ndarray) -> list[dict[Way, float]]:
     """Per point and way, the mean accuracy on held-out labelled samples, with the first start.
 
     Held-out samples become unlabelled: whoever learns from unlabelled samples still sees them.
     """
     held: list[dict[Way, list[float]]] = [{} for _ in job.points]
     for _, check in folds(labels, job.parameters.folds, job.seed_for("folds")):
-        shown = hidden(labels, rest(len(labels), check))
+        shown = hide_labels(labels, rest(len(labels), check))
         for ways, one in zip(held, learn(shown, 1)[0], strict=True):
             for way, found in measure(one, shown, check).items():
                 ways.setdefault(way, []).append(found["accuracy"])
     return [{way: fmean(values) for way, values in ways.items()} for ways in held]
 
 
-def _chosen(found: dict[Way, Any], cv: dict[Way, float]) -> dict[str, Way]:
+def _choose_ridges(found: dict[Way, Any], cv: dict[Way, float]) -> dict[str, Way]:
     """Per variant, the ridge with the largest cross-validated accuracy."""
     return {v: max((way for way in found if way[0] == v), key=lambda way: cv[way]) for v, _ in found}
 
 
-def classified(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: np.ndarray) -> dict[Way, Any]:
+def classify(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: np.ndarray) -> dict[Way, Any]:
     """Accuracy of the classes of samples `at`: the method's own, or by ridge regression on its coordinates."""
     from ..methods.pipelines import percent_right
 
@@ -220,7 +220,7 @@ def ridge_classes(V: np.ndarray, labels: np.ndarray, ridges: Sequence[float]) ->
     return [((V - center) @ Rt.T @ (B * (s / (s**2 + r))[:, None]) + Y.mean(0)).argmax(1) for r in ridges]
 
 
-def clustered(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: np.ndarray) -> dict[Way, Any]:
+def cluster_samples(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: np.ndarray) -> dict[Way, Any]:
     """k-means on all unlabelled samples, judged on those `at`; with rows as they are, or of unit length."""
     from sklearn.cluster import KMeans
     from sklearn.preprocessing import normalize
@@ -241,7 +241,7 @@ def clustered(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: n
     return found
 
 
-MEASURES = {"classification": classified, "clustering": clustered}
+MEASURES = {"classification": classify, "clustering": cluster_samples}
 
 
 def _curves(rows: Sequence[Row], metrics: Sequence[str]) -> list[Section]:

@@ -4,7 +4,7 @@
 (which cost NMF more, and with them the ratio is lower); all run in one process on the same data, taken in turn, and the
 fastest of several rounds counts. NMF is timed in two ways: an iteration of every view and then the next one, as SULF
 has to go ("together"), and view after view, so that a small view never leaves the cache ("one by one"). Shapes are
-those of paper 001's data sets and of common small ones.
+those of the data sets of Jiang et al. 2014 and of common small ones.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from nnfactor.core import L2, L21, Fit, multiplicative, step
+from nnfactor.core import L2, L21, Fit, as_data, multiplicative, step
 from nnfactor.core.rules.closed_form import least_squares, simplex
 from nnfactor.core.terms.multiview import Labels, Views
 
@@ -35,7 +35,7 @@ def costs(
     """Seconds of an iteration, the fastest of `rounds`: SULF, NMF of all views together, NMF of them one by one."""
     generator = torch.Generator().manual_seed(0)
     draw = lambda *shape: torch.rand(*shape, generator=generator).to(device)
-    views, names = [draw(n, m) for m in widths], [f"U{p + 1}" for p in range(len(widths))]
+    views, names = [as_data(draw(n, m)) for m in widths], [f"U{p + 1}" for p in range(len(widths))]
     factors = {"V": draw(k, n).mT, **{U: draw(k, m).mT for U, m in zip(names, widths, strict=True)}}
     factors |= {"pi": torch.full((1, len(widths)), 1 / len(widths), device=device), "W": draw(classes, k).mT}
     targets = torch.eye(classes, device=device)[torch.arange(n) % classes]
@@ -58,11 +58,12 @@ def costs(
 SWEEPS = 10
 
 
-def _sweep(sweeps: list[Callable], factors: dict[str, torch.Tensor]) -> None:
-    """Iterations of all of them, each on a state of its own."""
+def _sweep(sweeps: list[Callable], factors: dict[str, torch.Tensor]) -> list[Any]:
+    """Run iterations of all of them, each on a state of its own."""
     states: list[Any] = [{"factors": factors} for _ in sweeps]
     for _ in range(SWEEPS):
         states = [sweep(state) for sweep, state in zip(sweeps, states, strict=True)]
+    return states
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""SULF against its weights beta, gamma and lam, where it starts, and how its objective falls (paper 001, Fig. 3).
+"""SULF against beta, gamma and lam, its start, and how its objective falls (Jiang et al. 2014, Fig. 3).
 
 One weight varies, the others stay. The printed rule of V is shown beside the corrected one.
 """
@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 
 from ..data.datasets import check_problems
-from ..data.splits import hidden, share_per_class
+from ..data.splits import hide_labels, share_per_class
 from ..harness.kinds import Context
 from ..harness.results import Figure, Line, Panel, Report, Row, Section
 from ..harness.study import Job, Point, carry_out
 from ..harness.words import check_names, check_positive
-from ..methods.latent import learnt_by, sulf
+from ..methods.latent import describe_fit, sulf
 from ..report.scores import Scores
 from ..report.study_report import curve_panel, finish
-from .sulf import VIEWS, classified, clustered, prepared
+from .sulf import VIEWS, classify, cluster_samples, prepare_views
 
 METHODS = ("SULF", "SULF-random")
 
@@ -81,14 +81,14 @@ class Parameters:
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Everything that is not there yet, then the report."""
+    """Carry out what is not there yet, then report."""
     outcome = carry_out(__name__, parameters, context)
     sections = [*_sweeps(outcome.rows), *_objectives(outcome.rows)]
     return finish(outcome, context, metrics=METRICS, sections=sections)
 
 
 def plan(p: Parameters) -> Iterator[Job]:
-    """A job per problem, split and start; and one per rule."""
+    """Plan a job per problem, split and start; and one per rule."""
     for problem in p.problems:
         for split, method in product(range(p.splits), p.methods):
             yield Job(problem, method, split)
@@ -99,19 +99,19 @@ def solve(job: Job) -> Iterator[Row]:
     """Classification and clustering at every value of every weight; or the objective, iteration by iteration."""
     y, p = job.dataset().y, job.parameters
     split = Job(job.problem, "", job.split, run=job.run)
-    labels = hidden(y, share_per_class(y, p.labels, split.seed_for("labels")))
+    labels = hide_labels(y, share_per_class(y, p.labels, split.seed_for("labels")))
     if job.method in RULES:
         for beta in p.curves:
             yield {"kind": "curve", "point": {}, "setting": f"beta={beta:g}", **_objective(job, labels, beta)}
         return
-    views, at = prepared(job), np.flatnonzero(labels < 0)
+    views, at = prepare_views(job), np.flatnonzero(labels < 0)
     for setting, point in _settings(p).items():
         for start in range(p.runs):
             model = sulf(job.method, views, list(views.views), labels, point, split.seed_for("start", start))
-            learnt = learnt_by(model, list(views.views), True)
-            clusters = clustered(job, y, learnt, labels, at)["", 0.0]
+            learnt = describe_fit(model, list(views.views), True)
+            clusters = cluster_samples(job, y, learnt, labels, at)["", 0.0]
             row = {"point": {}, "run": start, "setting": setting}
-            for (variant, _), found in classified(job, y, learnt, labels, at).items():
+            for (variant, _), found in classify(job, y, learnt, labels, at).items():
                 more = {} if variant else {"clusters": clusters["accuracy"], "nmi": clusters["nmi"]}
                 yield {**row, **found, **more, "method": f"{job.method}-{variant}" if variant else job.method}
 
@@ -125,7 +125,7 @@ def _settings(p: Parameters) -> dict[str, Point]:
 
 def _objective(job: Job, labels: np.ndarray, beta: float) -> dict[str, Any]:
     """From a random start; a rule that diverges stops where its objective is no longer finite."""
-    p, views = job.parameters, prepared(job)
+    p, views = job.parameters, prepare_views(job)
     point = {"beta": beta, "gamma/beta": p.at_gamma, "lam/n": p.at_lam}
     seen: list[tuple[int, float]] = []
     more = {"callback": lambda told: seen.append((told.iteration, float(told.objective))), **RULES[job.method]}
@@ -136,7 +136,7 @@ def _objective(job: Job, labels: np.ndarray, beta: float) -> dict[str, Any]:
 
 
 def _sweeps(rows: Sequence[Row]) -> list[Section]:
-    """A figure per problem, a panel per weight."""
+    """Draw a figure per problem, a panel per weight."""
     titles = {"beta": "beta", "gamma": "gamma / beta", "lam": "lam / samples"}
     figures = []
     for metric, words in zip(METRICS, ("classification", "clustering"), strict=False):
@@ -148,7 +148,7 @@ def _sweeps(rows: Sequence[Row]) -> list[Section]:
 
 
 def _objectives(rows: Sequence[Row]) -> list[Section]:
-    """A figure per problem, a panel per beta."""
+    """Draw a figure per problem, a panel per beta."""
     curves = [r for r in rows if r["kind"] == "curve"]
     figures = []
     for problem in dict.fromkeys(r["problem"] for r in curves):

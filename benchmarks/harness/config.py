@@ -81,7 +81,7 @@ def load(path: Path, overrides: Iterable[str] = (), variants: Iterable[str] = ()
 
 
 def find(name: str) -> Path:
-    """The file of a config: a path, or the bare name of one in `configs/`."""
+    """Find the file of a config: a path, or the bare name of one in `configs/`."""
     path = Path(name)
     if not path.suffix and not path.exists():
         path = FOLDER / f"{name}.toml"
@@ -92,12 +92,12 @@ def find(name: str) -> Path:
 
 
 def known_configs() -> list[Path]:
-    """The configs in `configs/`, sorted by name."""
+    """List the configs in `configs/`, sorted by name."""
     return sorted(FOLDER.glob("*.toml"))
 
 
 def read(path: Path) -> Tables:
-    """The tables of a TOML file."""
+    """Read the tables of a TOML file."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -105,7 +105,7 @@ def read(path: Path) -> Tables:
 
 
 def build(cls: Any, table: Mapping[str, Any], path: str = "") -> Any:
-    """A dataclass from a table, strictly: errors name the key with its path."""
+    """Make a dataclass from a table, strictly: errors name the key with its path."""
     hints = get_type_hints(cls)
     names = [f.name for f in fields(cls)]
     for key in table:
@@ -122,7 +122,7 @@ def build(cls: Any, table: Mapping[str, Any], path: str = "") -> Any:
 
 
 def convert(value: Any, hint: Any, path: str) -> Any:
-    """A TOML value as the type that a field declares; integers pass as floats, nothing else is bent."""
+    """Convert a TOML value to the type that a field declares; integers pass as floats, nothing else does."""
     if is_dataclass(hint):
         return build(hint, _expect(value, dict, "a table", path), f"{path}.")
     if get_origin(hint) in (Union, UnionType):
@@ -139,7 +139,7 @@ def convert(value: Any, hint: Any, path: str) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses as dicts, tuples as lists, without what is None."""
+    """Turn dataclasses into dicts, tuples into lists, without what is None."""
     if is_dataclass(value):
         pairs = ((f.name, getattr(value, f.name)) for f in fields(value))
         return {key: plain(v) for key, v in pairs if v is not None}
@@ -149,7 +149,7 @@ def plain(value: Any) -> Any:
 
 
 def to_toml(tables: Tables, path: str = "") -> str:
-    """Nested tables as TOML text: plain keys first, then the tables."""
+    """Write nested tables as TOML text: plain keys first, then the tables."""
     lines = [f"{_key(key)} = {_literal(v)}" for key, v in tables.items() if not isinstance(v, dict)]
     for key, v in tables.items():
         if isinstance(v, dict):
@@ -183,7 +183,7 @@ def _resolve(name: str, tables: Tables, prefix: str = "") -> Config:
 
 
 def flat(tables: Mapping[str, Any], path: str = "") -> Tables:
-    """Nested tables as one, keys with their paths."""
+    """Flatten nested tables, keys with their paths."""
     found: Tables = {}
     for key, value in tables.items():
         found |= flat(value, f"{path}{key}.") if isinstance(value, dict) else {f"{path}{key}": value}
@@ -191,15 +191,15 @@ def flat(tables: Mapping[str, Any], path: str = "") -> Tables:
 
 
 def differences(there: Config, here: Config) -> list[str]:
-    """What decides about results and is not alike: `parameters.iterations: 100 there, 50 here`."""
+    """List what decides about results and is not alike: `parameters.iterations: 100 there, 50 here`."""
     a, b = (
         flat({k: v for k, v in c.tables().items() if k in ("experiment", "run", "parameters")}) for c in (there, here)
     )
     keys = [key for key in dict.fromkeys([*a, *b]) if key != "run.threads" and a.get(key) != b.get(key)]
-    return [f"{key}: {_shown(a, key)} there, {_shown(b, key)} here" for key in keys]
+    return [f"{key}: {_show(a, key)} there, {_show(b, key)} here" for key in keys]
 
 
-def _shown(table: Tables, key: str) -> str:
+def _show(table: Tables, key: str) -> str:
     return _literal(table[key]) if key in table else "nothing"
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from .config import Config, differences, load, to_toml
 from .errors import BenchmarkError
@@ -58,25 +57,21 @@ class Journal:
 
     Parameters
     ----------
-    folder : Path or None
-        None keeps nothing on disk.
+    folder : Path
     config : Config
         A folder that was filled with another one is refused.
     restart : bool
         Forget what is there.
     """
 
-    def __init__(self, folder: Path | None, config: Config | None, restart: bool = False) -> None:
+    def __init__(self, folder: Path, config: Config, restart: bool = False) -> None:
         self.folder = folder
         self.points: dict[Key, list[Row]] = {}
-        if folder is None:
-            return
         if not restart and (folder / FILE).exists():
             _check_alike(folder, config)
             self.points = _complete(read_rows(folder))
         write_rows(folder, (row for rows in self.points.values() for row in rows))
-        if config is not None:
-            (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
+        (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
 
     def add(self, rows: Sequence[Row]) -> None:
         """Keep all rows of some points, at once."""
@@ -85,9 +80,8 @@ class Journal:
             points.setdefault(key_of(row), []).append(row)
         for key, found in points.items():
             self.points[key] = [{**row, "of": len(found)} for row in found]
-        if self.folder is not None:
-            with (self.folder / FILE).open("a", encoding="utf-8") as file:
-                file.write(_lines(row for key in points for row in self.points[key]))
+        with (self.folder / FILE).open("a", encoding="utf-8") as file:
+            file.write(_lines(row for key in points for row in self.points[key]))
 
 
 def _lines(rows: Iterable[Row]) -> str:
@@ -102,10 +96,10 @@ def _complete(rows: Iterable[Row]) -> dict[Key, list[Row]]:
     return {key: found for key, found in points.items() if len(found) == found[0]["of"]}
 
 
-def _check_alike(folder: Path, config: Any) -> None:
-    """A BenchmarkError if the rows in the folder come from other parameters."""
+def _check_alike(folder: Path, config: Config) -> None:
+    """Raise a BenchmarkError if the rows in the folder come from other parameters."""
     there = folder / "config.toml"
-    if config is None or not there.exists():
+    if not there.exists():
         return
     other = differences(load(there), config)
     if other:

@@ -81,9 +81,9 @@ class Context:
         Folder with data sets that the package does not ship.
     say : callable
         Takes a line for the person who waits.
-    config : Config or None
+    config : Config
         The whole configuration: what the paper prints, bars, claims.
-    folder : Path or None
+    folder : Path
         Where the run is written; a study keeps its finished rows there.
     jobs : int
         Worker processes of a study; 1 works in this one.
@@ -92,17 +92,17 @@ class Context:
     """
 
     settings: RunSettings
-    data: Path | None = None
-    say: Callable[[str], Any] = lambda line: None
-    config: Any = None
-    folder: Path | None = None
+    data: Path | None
+    say: Callable[[str], Any]
+    config: Any
+    folder: Path
     jobs: int = 1
     restart: bool = False
 
     @property
     def bars(self) -> dict[str, float]:
         """The bars of the configuration."""
-        return self.config.header.bars if self.config else {}
+        return self.config.header.bars
 
     @property
     def device(self) -> Any:
@@ -122,18 +122,16 @@ class Context:
         return getattr(torch, self.settings.dtype)
 
     def progress(self, total: int, label: str) -> Callable[[int], Any]:
-        """A function that advances a bar by some steps; silent unless a terminal watches."""
+        """Make a function that advances a bar by some steps; silent unless a terminal watches."""
         if not sys.stderr.isatty():
             return lambda steps: None
-        try:
-            from tqdm import tqdm
-        except ImportError:
-            return lambda steps: None
+        from tqdm import tqdm
+
         return tqdm(total=total, desc=label, leave=False).update
 
 
 def kind(name: str) -> ModuleType:
-    """The module of a kind; a ConfigError that suggests the nearest name otherwise."""
+    """Import the module of a kind; a ConfigError that suggests the nearest name otherwise."""
     if name not in KINDS:
         raise ConfigError(unknown("experiment", name, KINDS, what="kind"))
     return import_module(KINDS[name])

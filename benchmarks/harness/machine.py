@@ -13,7 +13,7 @@ PACKAGES = ("nnfactor", "torch", "numpy", "scipy", "scikit-learn", "tensorly")
 
 
 def prepare_torch(threads: int) -> None:
-    """Threads as asked, TF32 off."""
+    """Set threads as asked, TF32 off."""
     import torch
 
     torch.set_num_threads(threads)
@@ -21,7 +21,7 @@ def prepare_torch(threads: int) -> None:
 
 
 def describe(device: Any, threads: int) -> dict[str, Any]:
-    """Device, processor, threads, load and versions, as plain values."""
+    """Describe device, processor, threads, load and versions as plain values."""
     return {
         "device": str(device),
         "device_name": _device_name(device),

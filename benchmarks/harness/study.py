@@ -75,12 +75,12 @@ class Job:
         return seed_of(self.run.seed, self.problem, self.setting, self.split)
 
     def seed_for(self, *what: Any) -> int:
-        """A seed for something within the split: `job.seed_for("start", run)`; the same for every method."""
+        """Draw a seed for something within the split: `job.seed_for("start", run)`; the same for every method."""
         return seed_of(self.seed, *what)
 
     def dataset(self) -> Dataset:
-        """The data of the problem."""
-        return cached(self.problem, self.data, self.run.seed)
+        """Load the data of the problem."""
+        return load_cached(self.problem, self.data, self.run.seed)
 
     def __str__(self) -> str:
         setting = f"/{self.setting}" if self.setting else ""
@@ -96,12 +96,12 @@ class Outcome:
 
 
 def seed_of(*parts: Any) -> int:
-    """A number below 2^31 from anything printable, the same on every machine."""
+    """Make a number below 2^31 from anything printable, the same on every machine."""
     return int.from_bytes(hashlib.sha256(repr(parts).encode()).digest()[:4], "big") >> 1
 
 
 @lru_cache(maxsize=2)
-def cached(problem: str, data: Path | None, seed: int) -> Dataset:
+def load_cached(problem: str, data: Path | None, seed: int) -> Dataset:
     """Jobs of one problem follow each other."""
     return load(problem, data, seed)
 
@@ -126,10 +126,10 @@ def carry_out(kind: str, parameters: Any, context: Context) -> Outcome:
     ]
     context.say(f"{len(jobs)} jobs on {context.device}")  # an absent device is known before anything runs
     problems = dict.fromkeys(job.problem for job in jobs)
-    _, skipped = load_available(problems, lambda name: cached(name, context.data, context.settings.seed).title)
+    _, skipped = load_available(problems, lambda name: load_cached(name, context.data, context.settings.seed).title)
     jobs = [job for job in jobs if job.problem not in skipped]
     journal = Journal(context.folder, context.config, context.restart)
-    todo = [rest for job in jobs if (rest := _unfinished(job, journal))]
+    todo = [rest for job in jobs if (rest := _drop_finished(job, journal))]
     if len(todo) < len(jobs):
         context.say(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are finished already")
     tick = context.progress(len(todo), kind.rsplit(".", 1)[-1])
@@ -140,14 +140,14 @@ def carry_out(kind: str, parameters: Any, context: Context) -> Outcome:
 
 
 def work(kind: str, job: Job) -> list[Row]:
-    """A job's rows, complete with what they belong to."""
+    """Compute a job's rows, complete with what they belong to."""
     from sklearn.exceptions import ConvergenceWarning
 
     start = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # iterations are part of the protocol
         try:
-            rows = [_completed(job, row) for row in import_module(kind).solve(job)]
+            rows = [_complete_row(job, row) for row in import_module(kind).solve(job)]
         except Exception as error:
             error.add_note(f"in {job}")
             raise
@@ -156,7 +156,7 @@ def work(kind: str, job: Job) -> list[Row]:
     return [{"seconds": round(seconds, 4), **row} for row in rows]
 
 
-def _completed(job: Job, row: Row) -> Row:
+def _complete_row(job: Job, row: Row) -> Row:
     base = {
         "kind": "score",
         "problem": job.problem,
@@ -174,8 +174,8 @@ def _check(job: Job, rows: Sequence[Row]) -> None:
         raise BenchmarkError(f"{job}: rows for {sorted(given)}, expected {sorted(wanted)}")
 
 
-def _unfinished(job: Job, journal: Journal) -> Job | None:
-    """The job with the points that are not there yet."""
+def _drop_finished(job: Job, journal: Journal) -> Job | None:
+    """Keep the points of the job that are not there yet."""
     points = tuple(p for p in job.points if _key(job, p) not in journal.points)
     return replace(job, points=points) if points else None
 
@@ -202,10 +202,10 @@ def _run(kind: str, jobs: Sequence[Job], context: Context) -> Iterator[list[Row]
             initargs=(context.settings.threads,),
         ) as pool,
     ):
-        yield from _as_completed(pool, [pool.submit(work, kind, job) for job in jobs])
+        yield from _gather(pool, [pool.submit(work, kind, job) for job in jobs])
 
 
-def _as_completed(pool: ProcessPoolExecutor, futures: Sequence[Future[list[Row]]]) -> Iterator[list[Row]]:
+def _gather(pool: ProcessPoolExecutor, futures: Sequence[Future[list[Row]]]) -> Iterator[list[Row]]:
     """Results as they come; after a failure those that are running are waited for and kept, then it is raised."""
     left, failure = set(futures), None
     while left:
@@ -230,7 +230,7 @@ def _prepare(threads: int) -> None:
 
 @contextmanager
 def _thread_variables(threads: int) -> Iterator[None]:
-    """What libraries read when a worker imports them."""
+    """Set what libraries read when a worker imports them."""
     before = dict(os.environ)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(threads)))
     try:

@@ -10,7 +10,7 @@ from .errors import ConfigError
 
 
 def check_names(what: str, names: Iterable[str], known: Iterable[str]) -> None:
-    """A ConfigError for the first name in `parameters.<what>s` that is not known."""
+    """Raise a ConfigError for the first name in `parameters.<what>s` that is not known."""
     known = list(known)
     for name in names:
         if name not in known:

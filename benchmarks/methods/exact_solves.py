@@ -50,12 +50,12 @@ def _m_matrix(F: Tensor, block: Block, solve: Callable[[Tensor, Graphs, Tensor],
 
 @lru_cache(maxsize=16)
 def dense(links: Graph, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The adjacency of a graph as a dense matrix, kept."""
+    """Make the adjacency of a graph a dense matrix, and keep it."""
     return torch.from_numpy(links.toarray()).to(device, dtype)
 
 
 def _of_every_column(q: Quad, F: Tensor) -> Tensor:
-    """The weights `(k,)` of a graph, 0 in columns that it does not act on."""
+    """Spread the weights of a graph to `(k,)`, 0 in columns that it does not act on."""
     span = q.span
     weights = F.new_zeros(F.shape[-1])
     weights[slice(None) if span is None else span] = q.cols.squeeze(0)
@@ -73,7 +73,7 @@ def _by_inverse(s: Tensor, graphs: Graphs, b: Tensor) -> Tensor:
 
 
 def _by_cholesky(s: Tensor, graphs: Graphs, b: Tensor) -> Tensor:
-    """The same; batched Cholesky, because batched LU is unreliable on CPU with several threads."""
+    """Solve all systems as one batch by Cholesky, because batched LU is unreliable on CPU with several threads."""
     systems = reduce(torch.add, (c[:, None, None] * S for S, c in graphs))
     systems = systems.mul_(s.unsqueeze(-1)).mul_(s.unsqueeze(-2)).neg_()
     systems.diagonal(dim1=-2, dim2=-1).add_(1 + torch.finfo(s.dtype).eps)

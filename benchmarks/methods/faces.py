@@ -1,4 +1,4 @@
-"""What the face studies of papers 000 and 002 share: fits at several points, features in several ways, distances.
+"""What the face studies of Wang et al. 2009a and 2009b share: fits at several points, features, distances.
 
 One fit is measured many ways: a row per point, feature variant, distance and set of test images. Settings are
 `problem/test set/distance`; the Euclidean distance and the clean images are not named.
@@ -23,7 +23,7 @@ from ..harness.results import Figure, Panel, Row, Section, Table
 from ..harness.study import Job, Point
 from ..harness.words import check_names, check_positive
 from ..report.scores import Scores
-from ..report.study_report import chosen_line
+from ..report.study_report import curve_panel
 
 if TYPE_CHECKING:
     from .pipelines import Setup
@@ -124,29 +124,29 @@ class Measure:
 
 
 def rank(n: int, m: int) -> int:
-    """The papers' k: N m / (N + m), rounded."""
+    """Compute the papers' k: N m / (N + m), rounded."""
     return max(1, round(n * m / (n + m)))
 
 
 def variants_of(method: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Those that the method has."""
+    """List those that the method has."""
     return tuple(v for v in names if method in VARIANTS[v][0])
 
 
-def measured(
+def measure_rows(
     job: Job, fit: Fit, measure: Measure, X: Array, y: Array, tests: Sequence[TestSet]
 ) -> Iterator[dict[str, Any]]:
-    """Rows of a job. `fit(X, y)` returns a model for every point; y is -1 for samples without a label."""
-    cv = _cross_validated(fit, measure, X, y) if len(job.points) > 1 else {}
+    """Yield the rows of a job. `fit(X, y)` returns a model for every point; y is -1 for samples without a label."""
+    cv = _cross_validate(fit, measure, X, y) if len(job.points) > 1 else {}
     for i, (point, fitted) in enumerate(zip(job.points, fit(X, y), strict=True)):
         for way, accuracies in accuracies_of(fitted, measure.ways, X, y, tests).items():
             for test, accuracy in zip(tests, accuracies, strict=True):
                 row = {**test.columns, "point": point, "accuracy": accuracy, "cv": cv[way][i] if cv else None}
-                yield named(job.method, way, row)
+                yield name_row(job.method, way, row)
 
 
-def named(method: str, way: tuple[str, str], row: dict[str, Any]) -> dict[str, Any]:
-    """A row with the names of its method and setting."""
+def name_row(method: str, way: tuple[str, str], row: dict[str, Any]) -> dict[str, Any]:
+    """Complete a row with the names of its method and setting."""
     variant, metric = way
     distance = "" if metric == "euclidean" else metric
     setting = "/".join(part for part in (row.get("setting", ""), distance) if part)
@@ -156,11 +156,11 @@ def named(method: str, way: tuple[str, str], row: dict[str, Any]) -> dict[str, A
 def accuracies_of(
     fitted: Fitted, ways: Sequence[tuple[str, str]], X: Array, y: Array, tests: Sequence[TestSet]
 ) -> dict[tuple[str, str], list[float]]:
-    """1-NN accuracy on every test set in every way; training and test images go the same way."""
+    """Measure 1-NN accuracy on every test set in every way; training and test images go the same way."""
     from .pipelines import nearest_neighbour, percent_right
 
     known = y >= 0
-    see = lru_cache(partial(_seen, fitted.model, X[known], tests))
+    see = lru_cache(partial(_transform_all, fitted.model, X[known], tests))
     found: dict[tuple[str, str], list[float]] = {}
     for variant, metric in ways:
         _, how, everything = VARIANTS.get(variant, ((), "", False))
@@ -170,7 +170,7 @@ def accuracies_of(
     return found
 
 
-def _seen(model: Any, X: Array, tests: Sequence[TestSet], how: str) -> list[Array]:
+def _transform_all(model: Any, X: Array, tests: Sequence[TestSet], how: str) -> list[Array]:
     """Coefficients of the training samples and of every test set."""
     from .pipelines import features
 
@@ -178,7 +178,7 @@ def _seen(model: Any, X: Array, tests: Sequence[TestSet], how: str) -> list[Arra
     return [features(model, Z) for Z in (X, *(t.X for t in tests))]
 
 
-def _cross_validated(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tuple[str, str], list[float]]:
+def _cross_validate(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tuple[str, str], list[float]]:
     """Per way, the mean held-out accuracy of every point. Unlabelled samples stay in every fit."""
     held: dict[tuple[str, str], list[list[float]]] = {way: [] for way in measure.ways}
     for kept, check in folds(y, measure.folds, measure.seed):
@@ -190,8 +190,8 @@ def _cross_validated(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tup
     return {way: [fmean(v) for v in zip(*values, strict=True)] for way, values in held.items()}
 
 
-def nested(estimator: Any, points: Sequence[Point]) -> Fit:
-    """A projection whose first directions are those of every smaller one: one fit for all "dimensions"."""
+def fit_nested(estimator: Any, points: Sequence[Point]) -> Fit:
+    """Fit once for all "dimensions" a projection whose first directions are those of every smaller one."""
 
     def fit(X: Array, y: Array) -> list[Fitted]:
         model = estimator().fit(X[y >= 0].astype(np.float64), y[y >= 0])
@@ -200,8 +200,8 @@ def nested(estimator: Any, points: Sequence[Point]) -> Fit:
     return fit
 
 
-def batch(name: str, setup: Callable[[Array], Setup], points: Sequence[Point], first: bool, **fixed: Any) -> Fit:
-    """Factorizations at several points, one batch; `first`: features are the discriminative coefficients."""
+def fit_batch(name: str, setup: Callable[[Array], Setup], points: Sequence[Point], first: bool, **fixed: Any) -> Fit:
+    """Fit factorizations at several points as one batch; `first`: features are the discriminative coefficients."""
 
     def fit(X: Array, y: Array) -> list[Fitted]:
         from .pipelines import build, fit_all
@@ -214,7 +214,7 @@ def batch(name: str, setup: Callable[[Array], Setup], points: Sequence[Point], f
     return fit
 
 
-def patch_section(rows: Sequence[Row], by: str = "") -> list[Section]:
+def draw_patches(rows: Sequence[Row], by: str = "") -> list[Section]:
     """Accuracy against the size of the patch, a panel per problem and distance (and per value of a column `by`)."""
     values = list(dict.fromkeys(r[by] for r in rows if r.get(by))) if by else []
     panels = _patch_panels(Scores(rows), "")
@@ -225,22 +225,15 @@ def patch_section(rows: Sequence[Row], by: str = "") -> list[Section]:
 
 
 def _patch_panels(scores: Scores, note: str) -> list[Panel]:
-    problems = dict.fromkeys(r["problem"] for r in scores.rows)
     panels = []
-    for problem, distance in product(problems, ("", "cosine")):
-        tail = f"/{distance}" if distance else ""
-        found = [
-            s for s in scores.matching([f"{problem}/patch=*"]) if s.endswith(tail) and s.count("/") == 1 + bool(tail)
-        ]
-        x = {f"{problem}{tail}": 0.0} | {s: float(s.split("patch=")[1].partition("/")[0]) for s in found}
-        lines = [chosen_line(scores, m, x) for m in scores.methods]
-        if found:
-            title = f"patch ({problem}, {distance or 'Euclidean'}{note})"
-            panels.append(Panel(title, "accuracy (%)", [line for line in lines if line.x], log_x=False, log_y=False))
-    return panels
+    for problem, distance in product(dict.fromkeys(r["problem"] for r in scores.rows), ("", "/cosine")):
+        title = f"patch ({problem}, {distance[1:] or 'Euclidean'}{note})"
+        pattern = f"{problem}/patch=*[0-9]{distance}"
+        panels.append(curve_panel(scores, pattern, title, start={f"{problem}{distance}": 0.0}))
+    return [panel for panel in panels if panel]
 
 
-def influence(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:
+def influence_section(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:
     """For every value of a parameter: mean test accuracy over all other parameters, and at the best of them."""
     table = [
         [problem, distance or "Euclidean", method, f"{name} = {value:g}", fmean(means), max(means)]
@@ -252,7 +245,7 @@ def influence(rows: Sequence[Row], names: Sequence[str]) -> list[Section]:
 
 
 def influences(rows: Sequence[Row], names: Sequence[str]) -> dict[str, float]:
-    """The means over all other parameters, for prose: `{value PROBLEM/DISTANCE/METHOD/NAME=VALUE}`."""
+    """Average over all other parameters, by name: PROBLEM/DISTANCE/METHOD/NAME=VALUE."""
     return {
         "/".join([*(word for word in group if word), f"{name}={value:g}"]): fmean(means)
         for group, name, value, means in _by_value(rows, names)

@@ -1,4 +1,4 @@
-"""Representations of samples seen in several views, as paper 001 compares them.
+"""Representations of samples seen in several views, as Jiang et al. 2014 compares them.
 
 A method takes views, labels (-1: unknown) and starts, and gives, per start and parameter point, coordinates of all
 samples and, where it classifies by itself, their classes. "a" is one view (which one is a parameter), "b" all views
@@ -62,7 +62,7 @@ class Views:
     rounds: int = 5
 
     def of(self, name: str) -> Any:
-        """A view."""
+        """Give a view by name."""
         return self.views[self.names.index(name)]
 
     @property
@@ -76,13 +76,13 @@ class Views:
         return sp.hstack(self.views, format="csr") if sp.issparse(self.views[0]) else np.hstack(self.views)
 
     def common(self, seed: int) -> dict[str, Any]:
-        """Arguments of every factorization."""
+        """Collect the arguments of every factorization."""
         run = {"max_iter": self.iterations, "tol": 0, "random_state": seed, "init": "random"}
         return {"n_components": self.k, **run, "dtype": self.dtype, "device": self.device}
 
 
-def scaled(data: Dataset, names: Sequence[str], dtype: str) -> tuple[Any, ...]:
-    """Views by name, divided by the root of the mean squared length of their samples."""
+def scale_views(data: Dataset, names: Sequence[str], dtype: str) -> tuple[Any, ...]:
+    """Take views by name, divided by the root of the mean squared length of their samples."""
     views = []
     for name in names:
         view = data.views[data.view_names.index(name)]
@@ -102,7 +102,7 @@ def _per_view(points: Sequence[Point], fit: Callable[[Any, list[Point]], list[li
     return [list(fitted) for fitted in zip(*(found[i] for i in range(len(points))), strict=True)]
 
 
-def _factorized(
+def _factorize(
     name: str, side_by_side: bool, views: Views, labels: Array, points: Sequence[Point], seeds: Sequence[int]
 ) -> list[list[Learnt]]:
     """NMF and its relatives on one view or all side by side; seeds and points of a view are one batch."""
@@ -114,7 +114,7 @@ def _factorized(
         cls = getattr(nnfactor, name)
         more = {"solver": "multiplicative"} | ({"graph": _graph(X)} if name == "GraphNMF" else {})
         made = [cls(**views.common(s), **more, **point) for s in seeds for point in some]
-        fitted = [Learnt(_weighed(m.embedding_, m.factors_)) for m in fit_all(made, X, labels)]
+        fitted = [Learnt(_scale_to_unit_bases(m.embedding_, m.factors_)) for m in fit_all(made, X, labels)]
         return [fitted[i : i + len(some)] for i in range(0, len(fitted), len(some))]
 
     return fit(views.joint, points) if side_by_side else _per_view(points, fit, views)
@@ -126,7 +126,7 @@ def _graph(X: Any) -> Any:
     return knn_graph(X, 5)
 
 
-def _weighed(V: Any, factors: Sequence[Any]) -> Array:
+def _scale_to_unit_bases(V: Any, factors: Sequence[Any]) -> Array:
     """Coefficients for bases of unit length: their columns could be of any scale otherwise."""
     return np.asarray(V, dtype=np.float64) * _lengths(factors)
 
@@ -141,7 +141,7 @@ def _sulf(kind: str, views: Views, labels: Array, points: Sequence[Point], seeds
 
     def fit(X: list[Any], some: Sequence[Point]) -> list[list[Learnt]]:
         make = lambda point, s: sulf(kind, views, X, labels, point, s)
-        return [[learnt_by(make(point, s), X, kind in TRANSFORMED) for point in some] for s in seeds]
+        return [[describe_fit(make(point, s), X, kind in TRANSFORMED) for point in some] for s in seeds]
 
     if kind == "SULF2":
         return _per_view(points, lambda X, some: fit([X], some), views)
@@ -149,7 +149,7 @@ def _sulf(kind: str, views: Views, labels: Array, points: Sequence[Point], seeds
 
 
 def sulf(kind: str, views: Views, X: list[Any], labels: Array, point: Point, seed: int, **more: Any) -> Any:
-    """A fitted SULF. It is told the labels after `iterations` without them, or from the first ("SULF-random")."""
+    """Fit SULF, with the labels after `iterations` without them, or from the first ("SULF-random")."""
     from nnfactor import SULF
 
     options: dict[str, Any] = {**views.common(seed), "lam": point.get("lam/n", 1.0) * views.n, "beta": 0}
@@ -158,7 +158,7 @@ def sulf(kind: str, views: Views, X: list[Any], labels: Array, point: Point, see
     if kind != "SULF1":
         options |= {"beta": point["beta"], "gamma": point["beta"] * point["gamma/beta"]}
         if kind != "SULF-random":
-            options |= {"init": _unlabelled(_Same(views, X), seed), "max_iter": views.label_iterations}
+            options |= {"init": _fit_unlabelled(_Same(views, X), seed), "max_iter": views.label_iterations}
     return SULF(**{**options, **more}).fit(X, labels)
 
 
@@ -177,7 +177,7 @@ class _Same:
 
 
 @lru_cache(maxsize=16)
-def _unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
+def _fit_unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
     """V and bases after iterations without labels and with equal weights.
 
     Bases of unit length, then V with a mean squared length of 1: gamma could mean anything otherwise.
@@ -192,25 +192,25 @@ def _unlabelled(same: _Same, seed: int) -> tuple[Any, ...]:
     return tuple(F.astype(same.views.dtype) for F in (V / size, *bases))
 
 
-def learnt_by(model: Any, X: list[Any], transformed: bool) -> Learnt:
-    """What a fitted SULF says; `transformed`: also how to find coordinates without labels."""
-    blind = (lambda: _weighed(model.transform(X), model.factors_)) if transformed else None
+def describe_fit(model: Any, X: list[Any], transformed: bool) -> Learnt:
+    """Collect what a fitted SULF learnt; `transformed`: also how to find coordinates without labels."""
+    blind = (lambda: _scale_to_unit_bases(model.transform(X), model.factors_)) if transformed else None
     classes = np.asarray(model.transduction_) if hasattr(model, "coef_") else None
-    return Learnt(_weighed(model.embedding_, model.factors_), blind, classes)
+    return Learnt(_scale_to_unit_bases(model.embedding_, model.factors_), blind, classes)
 
 
 def _cca(views: Views, labels: Array, points: Sequence[Point], seeds: Sequence[int]) -> list[list[Learnt]]:
     """Means of the canonical variates of two views, after PCA of each."""
     learnt = []
     for point in points:
-        A, B = (_whitened(views, name, point["pca"]) for name in point["pair"].split("+"))
+        A, B = (_whiten(views, name, point["pca"]) for name in point["pair"].split("+"))
         L, _, Rt = np.linalg.svd(A.T @ B, full_matrices=False)
         learnt.append(Learnt((A @ L[:, : views.k] + B @ Rt[: views.k].T) / 2))
     return [learnt] * len(seeds)
 
 
-def _whitened(views: Views, name: str, dimensions: int) -> Array:
-    """The leading principal components, orthonormal columns times the root of n."""
+def _whiten(views: Views, name: str, dimensions: int) -> Array:
+    """Take the leading principal components, orthonormal columns times the root of n."""
     U, s = _principal(_Same(views, [views.of(name)]))
     keep = s > 1e-6 * s[0]
     return U[:, keep][:, :dimensions] * np.sqrt(len(U))
@@ -271,16 +271,16 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "NMF-a": Method(partial(_factorized, "NMF", False), ("view",), supervised=False),
-    "NMF-b": Method(partial(_factorized, "NMF", True), supervised=False),
+    "NMF-a": Method(partial(_factorize, "NMF", False), ("view",), supervised=False),
+    "NMF-b": Method(partial(_factorize, "NMF", True), supervised=False),
     "CCA": Method(_cca, ("pair", "pca"), supervised=False),
     "SULF1": Method(partial(_sulf, "SULF1"), ("lam/n",), supervised=False),
     "CoTra": Method(_cotra, ("pca", "alpha"), own=True),
     "PCSC": Method(_pcsc, ("lam",), supervised=False),
-    "CNMF-a": Method(partial(_factorized, "ConstrainedNMF", False), ("view",)),
-    "CNMF-b": Method(partial(_factorized, "ConstrainedNMF", True)),
-    "SGNMF-a": Method(partial(_factorized, "GraphNMF", False), ("view", "lam")),
-    "SGNMF-b": Method(partial(_factorized, "GraphNMF", True), ("lam",)),
+    "CNMF-a": Method(partial(_factorize, "ConstrainedNMF", False), ("view",)),
+    "CNMF-b": Method(partial(_factorize, "ConstrainedNMF", True)),
+    "SGNMF-a": Method(partial(_factorize, "GraphNMF", False), ("view", "lam")),
+    "SGNMF-b": Method(partial(_factorize, "GraphNMF", True), ("lam",)),
     "SULF2": Method(partial(_sulf, "SULF2"), ("view", "beta", "gamma/beta"), own=True),
     "SULF3": Method(partial(_sulf, "SULF3"), ("beta", "gamma/beta"), own=True),
     "SULF": Method(partial(_sulf, "SULF"), ("lam/n", "beta", "gamma/beta"), own=True),
@@ -289,7 +289,7 @@ METHODS: dict[str, Method] = {
 
 
 def points(name: str, grid: Mapping[str, Sequence[Any]], view_names: Sequence[str]) -> Iterator[Point]:
-    """The parameter points of a method."""
+    """List the parameter points of a method."""
     choices = {**grid, "view": view_names, "pair": ["+".join(pair) for pair in combinations(view_names, 2)]}
     keys = METHODS[name].points
     for values in product(*(choices[key] for key in keys)):

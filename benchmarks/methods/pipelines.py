@@ -65,7 +65,7 @@ class Setup:
 
     @property
     def common(self) -> dict[str, Any]:
-        """Arguments that every factorization takes."""
+        """Collect the arguments that every factorization takes."""
         run = {"max_iter": self.max_iter, "tol": self.tol, "random_state": self.seed, "init": "random"}
         return {"n_components": self.n_components, **run, "dtype": self.dtype, "device": self.device}
 
@@ -82,7 +82,7 @@ class UnitLDA(TransformerMixin, BaseEstimator):
         self.n_components = n_components
 
     def fit(self, X: Array, y: Labels) -> Self:
-        """Of the labelled samples."""
+        """Fit to the labelled samples."""
         X, y = X[y >= 0], y[y >= 0]
         n_classes = len(np.unique(y))
         pca = PCA(max(1, min(len(y) - n_classes, *X.shape)), svd_solver="full").fit(X)
@@ -97,7 +97,7 @@ class UnitLDA(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Array) -> Array:
-        """Coordinates."""
+        """Give coordinates."""
         return (X - self.mean_) @ self.components_.T
 
 
@@ -105,16 +105,16 @@ class Raw(TransformerMixin, BaseEstimator):
     """The samples as they are."""
 
     def fit(self, X: Array, y: Labels | None = None) -> Self:
-        """Nothing to learn."""
+        """Learn nothing."""
         return self
 
     def transform(self, X: Array) -> Array:
-        """As vectors."""
+        """Give samples as vectors."""
         return X.reshape(len(X), -1)
 
 
 def build(name: str, setup: Setup, **point: Any) -> Any:
-    """An estimator by name; a parameter point overrides what the setup says."""
+    """Make an estimator by name; a parameter point overrides what the setup says."""
     if name not in METHODS:
         raise ConfigError(unknown("parameters.methods", name, METHODS, what="method"))
     return METHODS[name](setup, **point)
@@ -144,7 +144,7 @@ def features(model: Any, X: Array) -> Array:
 
 
 def nearest_neighbour(F: Array, y: Labels, G: Array, metric: str = "euclidean") -> Labels:
-    """Classes of the nearest labelled rows of F, for the rows of G."""
+    """Find the classes of the nearest labelled rows of F, for the rows of G."""
     known = y >= 0
     # KNeighborsClassifier(1) costs milliseconds a call, more than the projections that are compared with it
     # the cosine of a zero vector is NaN, which argmin would take for the least
@@ -152,20 +152,20 @@ def nearest_neighbour(F: Array, y: Labels, G: Array, metric: str = "euclidean") 
 
 
 def percent_right(y: Labels, predicted: Labels) -> float:
-    """Accuracy in percent."""
+    """Compute the accuracy in percent."""
     return 100 * float(np.mean(y == predicted))
 
 
 def score(model: Any, setup: Setup, X: Array, y: Labels, X_new: Array, y_new: Labels) -> float:
-    """1-NN accuracy of new samples in the model's features; training and new samples go the same way."""
+    """Measure the 1-NN accuracy of new samples in the model's features; training and new samples go the same way."""
     F, G = (features(model, Z) for Z in (X, X_new))
     return percent_right(y_new, nearest_neighbour(F, y, G, setup.metric))
 
 
-def cross_validated(
+def cross_validate(
     fit: Callable[[Array, Labels], Sequence[Any]], setup: Setup, X: Array, y: Labels, count: int, seed: int
 ) -> list[float]:
-    """Mean 1-NN accuracy on held-out labelled samples, per model that `fit(X, y)` returns.
+    """Average 1-NN accuracy on held-out labelled samples, per model that `fit(X, y)` returns.
 
     Unlabelled samples stay in every fit; held-out ones leave it.
     """

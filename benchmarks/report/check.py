@@ -88,7 +88,7 @@ def _methods_of(part: Claim | Paper | PageTable) -> Iterable[str]:
 
 
 def _named_methods(config: Config) -> set[str]:
-    """The methods that the parameters name, and their variants."""
+    """Collect the methods that the parameters name, and their variants."""
     p = config.parameters
     plain = {*getattr(p, "methods", ()), *getattr(p, "solvers", ())}
     return plain | {f"{name}-{variant}" for name in plain for variant in getattr(p, "variants", ())}

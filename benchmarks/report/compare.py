@@ -30,7 +30,7 @@ def compare(a: Path, b: Path) -> Table:
 
 
 def text(table: Table) -> str:
-    """A table for a terminal."""
+    """Write a table for a terminal."""
     lines = [list(map(str, table.head)), *([cell(v) for v in row] for row in table.rows)]
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.head))]
     return "\n".join("  ".join(v.ljust(w) for v, w in zip(line, widths, strict=True)).rstrip() for line in lines)
@@ -41,7 +41,8 @@ def _of_studies(ours: Sequence[Row], theirs: Sequence[Row], summaries: Sequence[
     rows = []
     for metric, setting, method in (key for key in keys[0] if key in set(keys[1])):
         a, b = (Scores(run, metric).chosen(method, setting) for run in (ours, theirs))
-        rows.append([metric, setting, method, a, b, b.mean - a.mean])
+        if a and b:
+            rows.append([metric, setting, method, a, b, b.mean - a.mean])
     return Table("", ["metric", "setting", "method", "A", "B", "B - A"], rows)
 
 
@@ -50,8 +51,8 @@ def _of_rows(ours: Sequence[Row], theirs: Sequence[Row]) -> Table:
     known = {_identity(r): r for r in theirs}
     rows = []
     for r in ours:
-        other = known.get(_identity(r))
-        for name, value in r.items() if other else ():
+        other = known.get(_identity(r), {})
+        for name, value in r.items():
             if isinstance(value, float) and isinstance(other.get(name), float):
                 rows.append([_words(r), name, value, other[name], other[name] - value])
     return Table("", ["row", "number", "A", "B", "B - A"], rows)

@@ -95,6 +95,7 @@ def page_table(spec: PageTable, scores: Scores) -> Table:
     for pattern in spec.settings:
         matching = scores.matching([pattern])
         for column in spec.columns:
+            values: list[Any]
             if len(matching) == 1:
                 values = [scores.score(column, m, matching[0]) for m in methods]
             else:
@@ -125,14 +126,14 @@ def untabled_numbers(page: str) -> list[str]:
 
 
 def markdown(table: Table) -> str:
-    """A table in Markdown."""
+    """Write a table in Markdown."""
     clean = lambda values: [cell(v).replace("|", "\\|") for v in values]
     lines = [clean(table.head), ["---"] * len(table.head), *map(clean, table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _config_of_today(ran: Config) -> Config:
-    """The config of the same name with today's claims, tables and paper, or the one that ran."""
+    """Load the config of the same name with today's claims, tables and paper, or give the one that ran."""
     known = {p.stem: p for p in configs.known_configs()}
     return configs.load(known[ran.name]) if ran.name in known else ran
 

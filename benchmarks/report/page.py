@@ -16,11 +16,11 @@ from ..harness.results import Figure, Picture, Report, Row, Score, Section, Tabl
 
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
-EXTRA = ("jinja2", "matplotlib")
+EXTRA = ("jinja2", "matplotlib", "tqdm")
 
 
 def need_extra() -> None:
-    """A BenchmarkError that says what to install, before a long run and not after it."""
+    """Raise a BenchmarkError that says what to install, before a long run and not after it."""
     missing = [name for name in EXTRA if find_spec(name) is None]
     if missing:
         raise BenchmarkError(f'{" and ".join(missing)} missing; install with: python -m pip install -e ".[bench]"')
@@ -40,7 +40,7 @@ def write(folder: Path, config: Config, report: Report, machine: Mapping[str, An
 
 
 def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
-    """The page as text; figures are inside it."""
+    """Write the page as text; figures are inside it."""
     import jinja2
 
     from .plots import svg
@@ -70,13 +70,13 @@ def numeric(value: Any) -> bool:
 
 
 def columns(table: Table) -> list[tuple[str, bool]]:
-    """The heads of a table, and whether only numbers stand below them."""
+    """List the heads of a table, and whether only numbers stand below them."""
     below = zip(*table.rows, strict=True)
     return [(name, all(map(numeric, values))) for name, values in zip(table.head, below, strict=True)]
 
 
 def cell(value: Any) -> str:
-    """A number with four significant digits and no exponent where that is readable; a dash for nothing.
+    """Write a number with four significant digits and no exponent where that is readable; a dash for nothing.
 
     >>> [cell(v) for v in (0.012344, 3, 12345.6, 1234567.0, None, "x")]
     ['0.01234', '3', '12346', '1.235e+06', '-', 'x']

@@ -14,7 +14,7 @@ STYLES = ("-", "--", ":")
 
 
 def svg(figure: Figure) -> str:
-    """A figure as a data address of an SVG image."""
+    """Draw a figure as a data address of an SVG image."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas

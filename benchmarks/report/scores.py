@@ -21,7 +21,7 @@ from ..harness.results import Row, Score
 
 
 def setting_of(row: Mapping[str, Any]) -> str:
-    """The problem, or `problem/variation`."""
+    """Name the setting of a row: the problem, or `problem/variation`."""
     return f"{row['problem']}/{row['setting']}" if row.get("setting") else str(row["problem"])
 
 
@@ -55,7 +55,7 @@ class Scores:
         return list(dict.fromkeys(r["method"] for r in self.rows))
 
     def matching(self, patterns: Sequence[str]) -> list[str]:
-        """Settings that one of the patterns fits."""
+        """List the settings that one of the patterns fits."""
         return [s for s in self.settings if any(fnmatchcase(s, p) for p in patterns)]
 
     def chosen(self, method: str, setting: str) -> Score | None:
@@ -72,7 +72,7 @@ class Scores:
         return Score.of([v for s in splits if point in s for v in s[point].values])
 
     def best_point(self, method: str, setting: str) -> str | None:
-        """The point of `best`, as JSON."""
+        """Find the point of `best`, as JSON."""
         splits = self._cells.get((setting, method))
         if not splits:
             return None
@@ -84,9 +84,9 @@ class Scores:
         return Counter(_choice(s) for s in self._cells.get((setting, method), {}).values())
 
     def printed(self, method: str, setting: str) -> Score | None:
-        """What the paper prints."""
+        """Give what the paper prints."""
         values = self.paper.values.get(setting, {}).get(method) if self.paper else None
-        return Score(*values[:2]) if values else None
+        return Score(values[0], values[1] if len(values) > 1 else None) if values else None
 
     def score(self, column: str, method: str, setting: str) -> Score | None:
         """By the name of a column: "chosen", "best" or "paper"."""
@@ -94,7 +94,7 @@ class Scores:
         return named[column](method, setting)
 
     def value(self, column: str, method: str, setting: str) -> Any:
-        """The mean of a score, None if there is none."""
+        """Give the mean of a score, None if there is none."""
         score = self.score(column, method, setting)
         return None if score is None else score.mean
 

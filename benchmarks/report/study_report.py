@@ -23,7 +23,7 @@ def finish(
     sections: Sequence[Section] = (),
     values: Mapping[str, Any] | None = None,
 ) -> Report:
-    """The report of a study.
+    """Make the report of a study.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def finish(
         *(_score_section(scores) for scores in tables.values()),
         *sections,
         _picture_section(outcome.rows),
-        Section("What should hold", parts=[claim_table(config, tables)] if config else ()),
+        Section("What should hold", parts=[claim_table(config, tables)]),
         skipped_section(outcome.skipped),
     ]
     return Report(
@@ -53,9 +53,9 @@ def finish(
     )
 
 
-def all_scores(rows: Sequence[Row], config: Config | None, metrics: Sequence[str]) -> dict[str, Scores]:
-    """The metrics that have rows; those of the config's papers as well."""
-    papers = {p.metric: p for p in config.header.paper} if config else {}
+def all_scores(rows: Sequence[Row], config: Config, metrics: Sequence[str]) -> dict[str, Scores]:
+    """Collect the scores of the metrics that have rows, those of the config's papers as well."""
+    papers = {p.metric: p for p in config.header.paper}
     names = dict.fromkeys([*metrics, *papers])
     tables = {name: Scores(rows, name, papers.get(name)) for name in names}
     return {name: scores for name, scores in tables.items() if scores.rows}
@@ -89,7 +89,7 @@ EXPLAINED = (
 
 
 def overview(scores: Scores) -> Table:
-    """Settings down, methods across: ours as chosen, and the paper's below it."""
+    """Tabulate settings down, methods across: ours as chosen, and the paper's below it."""
     rows: list[list[Any]] = []
     for setting in scores.settings:
         rows.append([setting, "ours", *(scores.chosen(m, setting) for m in scores.methods)])
@@ -105,7 +105,7 @@ def overview(scores: Scores) -> Table:
 
 
 def chosen_line(scores: Scores, method: str, x: Mapping[str, float]) -> Line:
-    """A method's chosen values against `x` (setting -> abscissa), those that are there."""
+    """Draw a method's chosen values against `x` (setting -> abscissa), those that are there."""
     known = [(at, v) for s, at in x.items() if (v := scores.value("chosen", method, s)) is not None]
     return Line(method, [at for at, _ in known], [v for _, v in known])
 
@@ -119,11 +119,11 @@ def curve_panel(
     start: Mapping[str, float] | None = None,
     log_x: bool = False,
 ) -> Panel | None:
-    """Draw chosen values against the number at the end of the settings' names; None where no setting fits.
+    """Draw chosen values against the last number of the settings' names; None where no setting fits.
 
     `start` has settings whose names say no number, and their abscissae.
     """
-    x = {s: float(s.rpartition("=")[2]) for s in scores.matching([pattern])}
+    x = {s: float(s.rpartition("=")[2].partition("/")[0]) for s in scores.matching([pattern])}
     if not x:
         return None
     lines = [chosen_line(scores, m, {**(start or {}), **x}) for m in scores.methods]
@@ -131,19 +131,19 @@ def curve_panel(
 
 
 def details(scores: Scores) -> Table:
-    """Every number of a metric."""
+    """List every number of a metric."""
     head = ["setting", "method", "chosen", "best over parameters", "paper", "chosen - paper", "best point", "runs"]
     rows = []
     for r in scores.summary():
         chosen, best, paper = (scores.score(c, r["method"], r["setting"]) for c in ("chosen", "best", "paper"))
         point = r["best_point"].strip("{}").replace('"', "") or "-"
-        difference = None if paper is None else chosen.mean - paper.mean
+        difference = None if paper is None or chosen is None else chosen.mean - paper.mean
         rows.append([r["setting"], r["method"], chosen, best, paper, difference, point, r["count"]])
     return Table(f"{UNITS.get(scores.metric, scores.metric)}: all", head, rows)
 
 
 def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
-    """Every claim of the config with its verdict."""
+    """List every claim of the config with its verdict."""
     rows = []
     for claim in config.header.claims:
         scores = tables.get(claim.metric, Scores([], claim.metric))
@@ -163,7 +163,7 @@ def skipped_section(skipped: Mapping[str, str]) -> Section:
 
 
 def _picture_section(rows: Sequence[Row]) -> Section:
-    """The rows that `pictures.row` made."""
+    """Show the rows that `pictures.row` made."""
     shown = [r for r in rows if r["kind"] == "picture"]
     caption = lambda r: f"{r['problem']}, {r['method']}: {r['caption']}"
     return Section("Pictures", parts=[Picture(caption(r), r["png"], r["width"]) for r in shown])

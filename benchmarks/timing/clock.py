@@ -61,12 +61,12 @@ class Clock:
         return cls(lambda: torch.cuda.synchronize(device))
 
     def read(self) -> float:
-        """The time by now, everything that was started being finished."""
+        """Read the time, everything that was started being finished."""
         self.synchronise()
         return self.now()
 
     def time(self, work: Callable[[], T]) -> tuple[float, T]:
-        """Seconds, and what the call returned."""
+        """Time a call; give the seconds and what it returned."""
         start = self.read()
         value = work()
         return self.read() - start, value
@@ -96,7 +96,7 @@ class Lane:
     stretches: list[tuple[int, float]] = field(default_factory=list)
 
     def advance(self, count: int) -> None:
-        """Some iterations."""
+        """Run some iterations."""
         for _ in range(count):
             self.state = self.step(self.state)
 
@@ -116,17 +116,17 @@ def time_rounds(
 
 
 def per_iteration(stretches: Stretches) -> Spread:
-    """Seconds per iteration, over the stretches of full length."""
+    """Measure seconds per iteration, over the stretches of full length."""
     longest = max(n for n, _ in stretches)
     return Spread.of([seconds / n for n, seconds in stretches if n == longest])
 
 
-def paired(ours: Stretches, theirs: Stretches) -> Spread:
-    """Ratios of times of the same turn, over the turns of full length: what slows a whole turn down cancels.
+def pair_ratios(ours: Stretches, theirs: Stretches) -> Spread:
+    """Take the ratios of times of the same turn, over the turns of full length: what slows a whole turn down cancels.
 
     Lanes of one race, which have their turns in common from the first on.
 
-    >>> paired([(1, 9.0), (2, 2.0), (2, 8.0)], [(1, 1.0), (2, 1.0), (2, 4.0)])
+    >>> pair_ratios([(1, 9.0), (2, 2.0), (2, 8.0)], [(1, 1.0), (2, 1.0), (2, 4.0)])
     Spread(median=2.0, min=2.0, max=2.0, count=2)
     """
     both = [(n, a / b) for (n, a), (_, b) in zip(ours, theirs, strict=False)]
@@ -150,7 +150,7 @@ def race(
         lane.step(deepcopy(lane.state))  # a copy: what it remembers must not help the first measured call
         look(lane, 0)
     for turn, (a, b) in enumerate(pairwise(stops)):
-        for lane in _rotated(lanes, turn):
+        for lane in _rotate(lanes, turn):
             if b <= lane.iterations:
                 seconds, _ = clock.time(partial(lane.advance, b - a))
                 lane.stretches.append((b - a, seconds))
@@ -168,6 +168,6 @@ def stops(iterations: int, dense: int = 10, every: int = 5) -> list[int]:
     return sorted({*early, *range(dense, iterations + 1, every), iterations})
 
 
-def _rotated(items: Sequence[T], turn: int) -> Iterable[T]:
+def _rotate(items: Sequence[T], turn: int) -> Iterable[T]:
     at = turn % len(items)
     return [*items[at:], *items[:at]]

@@ -19,12 +19,12 @@ HOW = {
 
 
 def peak_growth(work: Callable[[], Any], device: Any) -> int | None:
-    """Bytes at the highest point of `work` beyond those in use before it; None where that cannot be measured."""
+    """Measure the bytes at the highest point of `work` beyond those before it; None where that cannot be had."""
     return _cuda(work, device) if device.type == "cuda" else _resident(work)
 
 
 def how(device: Any) -> str:
-    """How `peak_growth` measures there, in words."""
+    """Say how `peak_growth` measures there."""
     if device.type == "cuda":
         return HOW["cuda"]
     return HOW["cpu" if _reset() else ""]

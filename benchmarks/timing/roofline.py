@@ -22,12 +22,12 @@ class Rates:
     operations: float
 
     def seconds(self, moved: float, operations: float) -> float:
-        """The least time for so many bytes and operations, when one hides behind the other."""
+        """Compute the least time for so many bytes and operations, when one hides behind the other."""
         return max(moved / self.bandwidth, operations / self.operations)
 
 
 def measure(device: Any, dtype: Any, repeats: int = 5) -> Rates:
-    """Both rates on a torch device, medians; by events on CUDA, so that launches are not counted."""
+    """Measure both rates on a torch device, medians; by events on CUDA, so that launches are not counted."""
     import torch
 
     kind = "cuda" if device.type == "cuda" else "cpu"
@@ -41,7 +41,7 @@ def measure(device: Any, dtype: Any, repeats: int = 5) -> Rates:
 
 
 def seconds_of(work: Callable[[], Any], device: Any, calls: int = 3) -> float:
-    """Seconds of one call: a first one is discarded, then `calls` in a row; by the device's own events on CUDA."""
+    """Time one call: a first one is discarded, then `calls` in a row; by the device's own events on CUDA."""
     work()
     if device.type != "cuda":
         return Clock.on(device).time(lambda: [work() for _ in range(calls)])[0] / calls
@@ -59,7 +59,7 @@ def seconds_of(work: Callable[[], Any], device: Any, calls: int = 3) -> float:
 
 
 def two_products(rates: Rates, entries: int, shape: tuple[int, ...], k: int, sparse: bool, itemsize: int) -> float:
-    """Least seconds of the two products of an iteration with the data: each reads them once.
+    """Compute the least seconds of the two products of an iteration with the data: each reads them once.
 
     A sparse entry moves its value and a 32-bit index; factors move once per product.
     """

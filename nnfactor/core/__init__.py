@@ -1,6 +1,6 @@
 """The public core: compose terms and rules into models of your own. Pure torch; every call takes a batch.
 
-Data and graphs become `terms`; a term yields the `Block` that one factor sees; a rule improves the factor on it;
+Data and graphs become `terms`; a term gives each factor a `Block` of coefficients; a rule improves the factor with it;
 `step` is one sweep, `run` decides when to stop.
 """
 

@@ -172,10 +172,9 @@ def append_rows(F: Tensor, more: Tensor) -> Tensor:
     return torch.cat([F.mT, more.mT], dim=-1).mT
 
 
-def pad_columns(F: Tensor, k: int) -> Tensor:
-    """Return a factor with zero columns up to `k`."""
-    missing = k - F.shape[-1]
-    return torch.cat([F.mT, F.mT.new_zeros(*F.shape[:-2], missing, F.shape[-2])], dim=-2).mT if missing else F
+def pad_columns(F: Tensor, missing: int) -> Tensor:
+    """Append zero columns to a factor; F itself if none is missing."""
+    return torch.cat([F.mT, F.new_zeros(*F.shape[:-2], missing, F.shape[-2])], dim=-2).mT if missing else F
 
 
 def stack_problems(factors: Sequence[Tensor]) -> Tensor:

@@ -25,7 +25,7 @@ from benchmarks.harness.errors import ConfigError, MissingData
 from benchmarks.harness.results import Score, Section, Table
 from benchmarks.report import findings
 from benchmarks.report.page import columns, worth_showing
-from benchmarks.timing.clock import Clock, Lane, paired, per_iteration, race, stops
+from benchmarks.timing.clock import Clock, Lane, pair_ratios, per_iteration, race, stops
 from benchmarks.timing.memory import peak_growth
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -125,7 +125,7 @@ def test_a_run_that_cannot_start_says_why_in_one_line(capsys, tmp_path):
     assert len(lines) == 5
     assert all(line.startswith("benchmarks: ") for line in lines)
     assert "no folder named" in lines[3]
-    assert "orl_64x64.npz should hold ORL 64 x 64: X (400, 64, 64) uint8" in lines[4]
+    assert "orl_64x64.npz should hold ORL 64 x 64: X (400, 64, 64)" in lines[4]
 
 
 def test_quick_run_end_to_end(tmp_path):
@@ -201,8 +201,8 @@ def test_observers_are_outside_the_clock():
 
 def test_ratios_are_taken_within_a_turn():
     ours, theirs = [(1, 7.0), (5, 10.0), (5, 40.0), (5, 11.0)], [(1, 1.0), (5, 5.0), (5, 20.0), (5, 5.0)]
-    assert paired(ours, theirs).median == 2
-    assert paired(ours[:1], theirs).median == 7  # timed on its first turn only
+    assert pair_ratios(ours, theirs).median == 2
+    assert pair_ratios(ours[:1], theirs).median == 7  # timed on its first turn only
     assert per_iteration(ours).median == 2.2
 
 

@@ -110,7 +110,7 @@ def test_files_are_checked(tmp_path):
     assert small.X[7, 3, 5] == pytest.approx(data.X[7, 6:8, 10:12].mean())
     np.savez(path, X=X[:, :16], y=y)
     with pytest.raises(
-        MissingData, match=r"X is \(400, 16, 32\), expected shape \(400, 32, 32\); .* 32\) uint8 images"
+        MissingData, match=r"X is \(400, 16, 32\), expected shape \(400, 32, 32\); .* 32\).*: uint8 images"
     ):
         load("orl_32x32", tmp_path)
     np.savez(path, X=X)
@@ -601,7 +601,7 @@ def test_ridge_classes_are_those_of_ridge_regression():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 20)
     V = 7 * (rng.random((60, 5)) + 0.3 * np.eye(3, 5)[y])
-    labels = splits.hidden(y, splits.per_class(y, 4, 0))
+    labels = splits.hide_labels(y, splits.per_class(y, 4, 0))
     unit = V / np.sqrt(np.square(V).sum() / 60)
     for alpha, found in zip((0.01, 10.0), ridge_classes(V, labels, (0.01, 10.0)), strict=True):
         peer = RidgeClassifier(alpha=alpha).fit(unit[labels >= 0], labels[labels >= 0]).predict(unit)
@@ -613,12 +613,12 @@ def test_views_are_scaled_and_clusters_judged_without_labels():
     from benchmarks.methods import latent
 
     job = Job("digit_views", "NMF-b", parameters=sulf.Parameters("clustering", ("digit_views",), ("NMF-b",)))
-    views, y = sulf.prepared(job), job.dataset().y
+    views, y = sulf.prepare_views(job), job.dataset().y
     assert [np.square(v).sum() / len(y) for v in views.views] == pytest.approx([1, 1, 1], rel=1e-5)
-    labels = splits.hidden(y, splits.share_per_class(y, 0.5, 0))
+    labels = splits.hide_labels(y, splits.share_per_class(y, 0.5, 0))
     # labelled rows that would be a cluster each, were they not left out
     V = np.eye(10)[y] + 100 * (labels >= 0)[:, None] * np.arange(len(y))[:, None]
-    found = sulf.clustered(job, y, latent.Learnt(V), labels, np.flatnonzero(labels < 0))
+    found = sulf.cluster_samples(job, y, latent.Learnt(V), labels, np.flatnonzero(labels < 0))
     assert found["", 0.0] == {"accuracy": 100, "nmi": pytest.approx(100)}
 
 
@@ -643,13 +643,13 @@ def test_methods_without_labels_learn_once_and_points_name_views():
 def test_shared_methods():
     from sklearn.neighbors import KNeighborsClassifier
 
-    from benchmarks.methods.pipelines import METHODS, Setup, build, cross_validated, fit_all, nearest_neighbour, score
+    from benchmarks.methods.pipelines import METHODS, Setup, build, cross_validate, fit_all, nearest_neighbour, score
 
     data = load("faces_16x16", None, 0)
     train = splits.share_per_class(data.y, 0.5, 0)
     test = splits.rest(len(data.y), train)
     X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
-    shown = splits.hidden(y, splits.per_class(y, 3, 0))
+    shown = splits.hide_labels(y, splits.per_class(y, 3, 0))
     known = shown >= 0
     for metric in ("euclidean", "cosine"):
         peer = KNeighborsClassifier(1, metric=metric, algorithm="brute").fit(X[known], shown[known]).predict(T)
@@ -659,7 +659,7 @@ def test_shared_methods():
         model = fit_all([build(name, setup)], X, y)[0]
         assert score(model, setup, X, y, T, y_test) > 30, name
     fit = lambda Z, z: [build("NMF", replace(setup, n_components=k)).fit(Z, z) for k in (2, 12)]
-    few, many = cross_validated(fit, setup, X, y, 3, 0)
+    few, many = cross_validate(fit, setup, X, y, 3, 0)
     assert many > few
     with pytest.raises(ConfigError, match="did you mean 'N2S2L'"):
         build("N2SL", setup)

@@ -167,7 +167,7 @@ def test_a_start_that_never_arrives_is_reported_and_not_averaged():
     good, bad = Trail(((0, 0.0, 9.0), (9, 1.0, 1.0)), ""), Trail(((0, 0.0, 9.0), (9, 1.0, 8.0)), "time")
     o = outcome([good, good], [good, good])
     other = Outcome(**{**vars(o), "trails": {**o.trails, "torchnmf": (bad,)}})
-    assert other.arrivals("torchnmf", 1.02) == [None] and other.missed("torchnmf", 1.02) == 1
+    assert other.arrivals("torchnmf", 1.02) == [None] and other.count_missed("torchnmf", 1.02) == 1
     assert other.speedups(1.02, "torchnmf") == []
 
 

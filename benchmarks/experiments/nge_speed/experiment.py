@@ -15,7 +15,7 @@ __all__ = ["BARS", "Parameters", "run"]
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Every setting, one after the other."""
+    """Run every setting, one after the other."""
     from .race import run_setting, total_iterations
     from .report import report
 

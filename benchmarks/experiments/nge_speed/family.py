@@ -84,12 +84,12 @@ class Instance:
         return tuple(self.start)
 
     def to(self, dtype: torch.dtype) -> Instance:
-        """The same problem and start in another precision."""
+        """Convert problem and start to another precision."""
         start = {name: F.to(dtype) for name, F in self.start.items()}
         return Instance(self.X.to(dtype), self.own, self.between, start, self.k, self.q, self.alpha)
 
     def terms(self, split: str = "net") -> tuple[Fit, Laplacian, Laplacian]:
-        """The model; with its own memory of products, so that methods do not profit from each other."""
+        """Make the model, with its own memory of products, so that methods do not profit from each other."""
         norms_of = self.modes[1:]
         first = torch.arange(self.k, device=self.X.device) < self.q
         return (
@@ -102,7 +102,8 @@ class Instance:
         """One iteration: feature factors in mode order, then V."""
         if method.momentum:
             strength = self.alpha * max(self.own.mean_degree, self.between.mean_degree)
-            solve = partial(method.V, cg=cg_steps(strength))
+            rule: Any = method.V
+            solve = partial(rule, cg=cg_steps(strength))
             rules, make = fastest(self.modes, self.X.shape, self.k, solve)
             return make(self.terms(method.split), rules)
         order = {name: method.bases for name in self.modes[1:]} | {"V": method.V}
@@ -115,7 +116,7 @@ class Instance:
         return float(fit.direct(factors) + own.value(factors) + between.value(factors))
 
     def products(self) -> Callable[[State], State]:
-        """A lane that does nothing but an iteration's dense products, at the start, in the fastest memory order.
+        """Make a lane that does nothing but an iteration's dense products, at the start, in the fastest memory order.
 
         For a matrix the six X'V, V'V, U(V'V), XU, U'U, V(U'U); for a tensor the two products with its matrix of
         samples x features and, per factor, a Gram and a product with one.

@@ -8,7 +8,7 @@ from math import ceil
 
 from ...data.problems import Paper
 from ...timing.arrival import arrive
-from ...timing.clock import Spread, Stretches, paired, per_iteration
+from ...timing.clock import Spread, Stretches, pair_ratios, per_iteration
 
 Curve = tuple[tuple[int, float], ...]
 
@@ -85,10 +85,10 @@ class Outcome:
         lanes = {**self.methods, "products": self.products}
         if name not in lanes or to not in lanes:
             return None
-        return paired(lanes[name].stretches, lanes[to].stretches)
+        return pair_ratios(lanes[name].stretches, lanes[to].stretches)
 
     def curve(self, name: str) -> Curve:
-        """The method's own curve, or the one it shares; empty if that was not run."""
+        """Give the method's own curve, or the one it shares; empty if that was not run."""
         shared = self.methods.get(SHARED.get(name, name))
         return shared.curve if shared else ()
 
@@ -102,7 +102,7 @@ class Outcome:
         return wanted | {"1.01 x best": 1.01 * min(c[-1][1] for c in curves if c)}
 
     def reach(self, name: str, target: float) -> Reached:
-        """Iterations (between two looks by a straight line, rounded up) and their time at the median speed."""
+        """Count iterations (between two looks by a straight line, rounded up) and their time at the median speed."""
         n = first_below(self.curve(name), target)
         return Reached(n, None if n is None else n * self.methods[name].time.median)
 

@@ -60,7 +60,7 @@ def run_setting(
 
 
 def total_iterations(parameters: Parameters) -> int:
-    """What one setting's ticks add up to."""
+    """Count the ticks of one setting."""
     few = sum(name in parameters.SOLVED for name in parameters.methods)
     full = len(parameters.methods) - few + 1
     return full * parameters.iterations + few * min(parameters.solved_iterations, parameters.iterations)
@@ -104,5 +104,5 @@ def _memory(at: Instance, method: Method) -> int | None:
 
 
 def _bytes(at: Instance) -> int:
-    """Data and factors."""
+    """Count the bytes of data and factors."""
     return sum(Z.numel() * Z.element_size() for Z in (at.X, *at.start.values()))

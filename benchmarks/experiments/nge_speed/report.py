@@ -8,7 +8,7 @@ from typing import Any
 
 from ...data.problems import Paper
 from ...harness.kinds import Context
-from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
+from ...harness.results import Figure, Line, Panel, Picture, Report, Row, Section, Table
 from ...report.bars import bar_rows, bar_section
 from ...report.study_report import skipped_section
 from ...timing.clock import Spread
@@ -72,9 +72,9 @@ def _setting(o: Outcome) -> Section:
         f"{1e3 * o.products.time.median:.3g} ms ({1e3 * o.products.time.min:.3g} to {1e3 * o.products.time.max:.3g})."
     )
     methods = [{"method": LABELS[name]} | _method_row(o, name) for name in o.methods]
-    parts = [
+    parts: list[Table | Figure | Picture] = [
         Table.of(f"One iteration, and the objective after {o.iterations}", methods),
-        _targets(o),
+        Table.of("Time to common objectives", _targets(o)),
         _curves(o),
         Table.of(
             "Dense solvers against CG to 1e-10, float64, same start: relative differences",
@@ -84,16 +84,12 @@ def _setting(o: Outcome) -> Section:
     return Section(describe_setting(o), [text], parts)
 
 
-def _targets(o: Outcome) -> Table:
-    head, rows = ["method"], []
-    targets = o.targets()
-    for label, value in targets.items():
-        head += [f"iterations to {label} ({value:.5g})", "seconds"]
-    for name in o.methods:
-        reached = [o.reach(name, value) for value in targets.values()]
-        numbers = [x for r in reached for x in (r.iterations, r.seconds)]
-        rows.append((LABELS[name], *numbers, o.fraction(name)))
-    return Table("Time to common objectives", (*head, "fraction of the printed rule's time"), rows)
+def _targets(o: Outcome) -> list[Row]:
+    return [
+        {"method": name, "target": label, "objective": value, **asdict(o.reach(name, value))}
+        for label, value in o.targets().items()
+        for name in o.methods
+    ]
 
 
 def _curves(o: Outcome) -> Figure:
@@ -119,11 +115,7 @@ def _rows(o: Outcome) -> Iterator[Row]:
     yield {"kind": "products", **at, **_milliseconds(o.products.time)}
     for name in o.methods:
         yield {"kind": "method", **at, "method": name, **_method_row(o, name)}
-    for label, value in o.targets().items():
-        for name in o.methods:
-            yield {"kind": "target", **at, "method": name, "target": label, "objective": value} | asdict(
-                o.reach(name, value)
-            )
+    yield from ({"kind": "target", **at, **row} for row in _targets(o))
     for a in o.agreement:
         yield {"kind": "agreement", **at, **asdict(a)}
     for name, m in o.methods.items():

@@ -35,11 +35,11 @@ def _speedups(outcomes: Sequence[Outcome], bars: Mapping[str, float]) -> Iterato
         claim = f"{SPEEDUPS[FROBENIUS][0]}, time to 1.005"
         yield _median_at_least(claim, "median over all", bars["nmf_all"], pooled, _medians(of_bars))
     for o in outcomes:
-        bar = bars.get("nmf_each" if o.group == FROBENIUS else o.problem)
+        bar = "nmf_each" if o.group == FROBENIUS else o.problem
         claim, factors = SPEEDUPS[o.group]
-        for factor in factors if bar is not None else ():
+        for factor in factors if bar in bars else ():
             what = f"{claim}, time to {factor}"
-            yield _median_at_least(what, o.title, bar, o.speedups(factor), _why(o, factor))
+            yield _median_at_least(what, o.title, bars[bar], o.speedups(factor), _why(o, factor))
 
 
 def _restarts(found: Everything, bars: Mapping[str, float]) -> Iterator[Bar]:
@@ -83,8 +83,8 @@ def _ratio_at_most(claim: str, cost: Any, bar: float, name: str) -> Bar:
 def _why(o: Outcome, factor: float) -> str:
     if o.rival not in o.trails:
         return o.skipped.get(o.rival, f"{o.rival} not asked for")
-    missed = {name: o.missed(name, factor) for name in ("ours", o.rival)}
-    never = ", ".join(f"{count} starts of {name} never arrive" for name, count in missed.items() if count)
+    count_missed = {name: o.count_missed(name, factor) for name in ("ours", o.rival)}
+    never = ", ".join(f"{count} starts of {name} never arrive" for name, count in count_missed.items() if count)
     return o.bound(factor) + (f"; {never}" if never else "")
 
 

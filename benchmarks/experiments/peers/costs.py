@@ -13,7 +13,7 @@ import torch
 from nnfactor.core import Fit, as_data, multiplicative, step
 from nnfactor.core.factors import as_factor, khatri_rao
 
-from ...timing.clock import Clock, Lane, Spread, paired, per_iteration, race
+from ...timing.clock import Clock, Lane, Spread, pair_ratios, per_iteration, race
 from ...timing.memory import peak_growth
 from .methods import Factors, Method, build, on_device
 from .problems import SPARSE, Spec, starts
@@ -32,7 +32,7 @@ class Costs:
 
 
 def data_products(X: Any, start: Factors, device: Any) -> Callable[[], Any]:
-    """The two products of an iteration with the data (array or CSR), at the start, nothing else."""
+    """Make a call of the two products of an iteration with the data (array or CSR), at the start."""
     data = as_data(on_device(X, device))
     Fs = [as_factor(torch.as_tensor(F).to(device)) for F in start]
     left, right = (as_factor(khatri_rao(group)) for group in (Fs[: data.cut], Fs[data.cut :]))
@@ -45,29 +45,29 @@ def data_products(X: Any, start: Factors, device: Any) -> Callable[[], Any]:
 
 
 def time_products(X: Any, start: Factors, device: Any, clock: Clock) -> Spread:
-    """Seconds of `data_products`."""
+    """Time `data_products`."""
     work = data_products(X, start, device)
     work()
     return Spread.of([clock.time(work)[0] for _ in range(TURNS)])
 
 
 def multiplicative_sweep(X: np.ndarray, spec: Spec, start: Factors, device: Any, clock: Clock) -> Costs:
-    """A multiplicative sweep over its two products with the data, turn by turn."""
+    """Compare a multiplicative sweep with its two products with the data, turn by turn."""
     modes = ("V", *(f"U{b}" for b in range(1, X.ndim)))
     factors = {n: as_factor(torch.as_tensor(F).to(device)) for n, F in zip(modes, start, strict=True)}
     sweep = step([Fit(as_data(on_device(X, device)), modes)], dict.fromkeys([*modes[1:], "V"], multiplicative))
     products = data_products(X, start, device)
     lanes = [
         Lane("sweep", torch.no_grad()(sweep), {"factors": factors}, 3 * TURNS),
-        Lane("products", _unchanged(products), {}, 3 * TURNS),
+        Lane("products", _keep_state(products), {}, 3 * TURNS),
     ]
     race(lanes, range(0, 3 * TURNS + 1, 3), clock)
-    ratio = paired(lanes[0].stretches, lanes[1].stretches)
+    ratio = pair_ratios(lanes[0].stretches, lanes[1].stretches)
     return Costs(spec.title, {"multiplicative": ratio}, per_iteration(lanes[1].stretches).median)
 
 
 def sparse_iterations(name: str, device: Any, clock: Clock, seed: int) -> Costs:
-    """Iterations of the multiplicative and the default solver over sparse products and Grams; memory of a run."""
+    """Compare iterations of two solvers with their sparse products and Grams; measure the memory of a run."""
     spec = SPARSE[name]
     X = spec.make(None, seed).astype(np.float32)
     start = starts(X.shape, spec.n_components, X.mean(), 1, seed)[0]
@@ -115,7 +115,7 @@ def _slope(method: Method, start: Factors, few: int = 2, many: int = 12) -> floa
     return (method.fit(start, many).seconds - method.fit(start, few).seconds) / (many - few)
 
 
-def _unchanged(work: Callable[[], Any]) -> Callable[[Any], Any]:
+def _keep_state(work: Callable[[], Any]) -> Callable[[Any], Any]:
     def same(state: Any) -> Any:
         with torch.no_grad():
             work()

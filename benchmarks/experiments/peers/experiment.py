@@ -10,7 +10,7 @@ __all__ = ["BARS", "Parameters", "run"]
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Every problem, one after the other."""
+    """Run every problem, one after the other."""
     from .report import report
     from .runs import measure_all
 

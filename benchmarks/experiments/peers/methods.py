@@ -78,7 +78,7 @@ def _on_cpu(name: str, device: Any) -> bool:
 
 
 def build(name: str, X: Any, spec: Spec, clock: Clock, device: Any) -> Method:
-    """A method on some data (float32 array or CSR)."""
+    """Make a method on some data (float32 array or CSR)."""
     k, loss = spec.n_components, spec.loss
     if name.startswith("ours"):
         solver = {"ours": "auto", "ours_hals": "hals", "ours_mu": "multiplicative"}[name]
@@ -92,7 +92,7 @@ def build(name: str, X: Any, spec: Spec, clock: Clock, device: Any) -> Method:
 
 
 def on_device(X: Any, device: Any) -> Any:
-    """Data for a method that computes on `device`; the CPU takes arrays as they are."""
+    """Put data where a method computes; the CPU takes arrays as they are."""
     if device.type == "cpu":
         return X
     import torch
@@ -161,11 +161,12 @@ def _sparse_tensor(X: Any) -> Any:
     import torch
 
     coo = X.tocoo()
-    return torch.sparse_coo_tensor(np.stack(coo.coords), coo.data, coo.shape, check_invariants=False)
+    places, entries = torch.from_numpy(np.stack(coo.coords)), torch.from_numpy(coo.data)
+    return torch.sparse_coo_tensor(places, entries, coo.shape, check_invariants=False)
 
 
 def _tensorly(name: str, X: np.ndarray, clock: Clock, device: Any) -> Method:
-    """The faster of its two backends that matter here, by two iterations of each; the first call is discarded."""
+    """Take the faster of its two backends that matter here, by two iterations of each; the first call is discarded."""
     fits = {"pytorch": partial(_tensorly_fit, name, X, clock, "pytorch", device)}
     if device.type == "cpu":
         fits["numpy"] = partial(_tensorly_fit, name, X, clock, "numpy", device)
@@ -217,7 +218,7 @@ def objective(X: Any, loss: str) -> Callable[[Sequence[Any]], float]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Runs that end at their last iteration say so; here they are meant to."""
+    """Silence runs that end at their last iteration: here they are meant to."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

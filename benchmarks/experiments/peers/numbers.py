@@ -111,7 +111,7 @@ class Outcome:
         both = zip(self.arrivals(name or self.rival, factor), self.arrivals("ours", factor), strict=False)
         return [a.seconds / b.seconds for a, b in both if a and b and b.seconds > 0]
 
-    def missed(self, name: str, factor: float) -> int:
+    def count_missed(self, name: str, factor: float) -> int:
         """How many starts never arrive."""
         return sum(r is None for r in self.arrivals(name, factor))
 
@@ -120,7 +120,7 @@ class Outcome:
         return median(t.seconds for t in self.trails[name]) if self.trails.get(name) else None
 
     def bound(self, factor: float) -> str:
-        """What the time to a target is made of, for us and for the rival."""
+        """Say what the time to a target is made of, for us and for the rival."""
         parts = []
         for name, who in (("ours", "ours"), (self.rival, "theirs")):
             counts = [r.iterations for r in self.arrivals(name, factor) if r]

@@ -47,14 +47,14 @@ class Spec:
 
 
 def starts(shape: tuple[int, ...], n_components: int, mean: float, count: int, seed: int) -> list[list[np.ndarray]]:
-    """|normal| factors whose product has the data's mean, float32: the same arrays for every method."""
+    """Draw |normal| factors whose product has the data's mean, float32: the same arrays for every method."""
     rng = np.random.default_rng(seed)
     scale = (mean / n_components) ** (1 / len(shape))
     draw = lambda d: np.ascontiguousarray(scale * np.abs(rng.normal(size=(d, n_components))), dtype=np.float32)
     return [[draw(d) for d in shape] for _ in range(count)]
 
 
-def planted(shape: tuple[int, ...], k: int, noise: float, seed: int) -> np.ndarray:
+def plant(shape: tuple[int, ...], k: int, noise: float, seed: int) -> np.ndarray:
     """Nonnegative factors with half their entries zero, and normal noise of `noise` times their product's deviation.
 
     Negative entries are cut at 0.
@@ -69,7 +69,7 @@ def planted(shape: tuple[int, ...], k: int, noise: float, seed: int) -> np.ndarr
 
 
 def poisson(shape: tuple[int, int], k: int, mean: float, seed: int) -> np.ndarray:
-    """Counts whose rates are a product of gamma factors of shape 1/2, with a mean."""
+    """Draw counts whose rates are a product of gamma factors of shape 1/2, with a mean."""
     rng = np.random.default_rng(seed)
     rate = rng.gamma(0.5, size=(shape[0], k)) @ rng.gamma(0.5, size=(k, shape[1]))
     return rng.poisson(rate * (mean / rate.mean())).astype(float)
@@ -89,7 +89,7 @@ def sparse_counts(shape: tuple[int, int], k: int, density: float, seed: int) -> 
 
 
 def text_like(shape: tuple[int, int], density: float, seed: int) -> Any:
-    """A document-term matrix: columns as frequent as 1 / rank, weights like tf-idf, about `density` nonzeros, CSR."""
+    """Draw a document-term CSR matrix: columns as frequent as 1 / rank, weights like tf-idf, a density."""
     import scipy.sparse as sp
 
     rng = np.random.default_rng(seed)
@@ -132,7 +132,7 @@ def _indian_pines(data: Path | None, seed: int) -> np.ndarray:
     return X / X.max()
 
 
-def _made(make: Callable[..., Any], *arguments: Any) -> Callable[[Path | None, int], Any]:
+def _make(make: Callable[..., Any], *arguments: Any) -> Callable[[Path | None, int], Any]:
     return lambda data, seed: make(*arguments, seed)
 
 
@@ -144,27 +144,27 @@ PROBLEMS = {
     "orl_like": Spec("generated faces 400 x 4096", FROBENIUS, 40, _like((64, 64), 40, 10, 400), instead_of="orl"),
     "yaleb": Spec("Extended Yale B 2414 x 1024", FROBENIUS, 50, partial(_images, "yaleb_ext_32x32"), folder=True),
     "yaleb_like": Spec("generated faces 2414 x 1024", FROBENIUS, 50, _like((32, 32), 38, 64, 2414), instead_of="yaleb"),
-    "planted": Spec("planted 3000 x 2000, noise 0.5", FROBENIUS, 50, _made(planted, (3000, 2000), 50, 0.5)),
+    "planted": Spec("planted 3000 x 2000, noise 0.5", FROBENIUS, 50, _make(plant, (3000, 2000), 50, 0.5)),
     "digits_kl": Spec("digits 1797 x 64, KL", KL, 20, _digits),
-    "poisson": Spec("Poisson counts 600 x 1500, KL", KL, 10, _made(poisson, (600, 1500), 10, 3.0)),
-    "counts": Spec("counts 2000 x 5000, 1 % nonzero, KL", KL, 20, _made(sparse_counts, (2000, 5000), 20, 0.01)),
+    "poisson": Spec("Poisson counts 600 x 1500, KL", KL, 10, _make(poisson, (600, 1500), 10, 3.0)),
+    "counts": Spec("counts 2000 x 5000, 1 % nonzero, KL", KL, 20, _make(sparse_counts, (2000, 5000), 20, 0.01)),
     "ntf_faces": Spec("generated faces 400 x 64 x 64", NTF, 40, _like((64, 64), 40, 10, 400, False)),
-    "ntf_cube": Spec("planted 100 x 100 x 100, noise 0.5", NTF, 20, _made(planted, (100, 100, 100), 20, 0.5)),
+    "ntf_cube": Spec("planted 100 x 100 x 100, noise 0.5", NTF, 20, _make(plant, (100, 100, 100), 20, 0.5)),
     "il2": Spec("IL-2 13 x 3 x 12 x 8", NTF, 4, _il2),
     "indian_pines": Spec("Indian Pines 145 x 145 x 200", NTF, 16, _indian_pines),
-    "small": Spec("planted 120 x 80", FROBENIUS, 5, _made(planted, (120, 80), 5, 0.5)),
-    "small_kl": Spec("Poisson counts 80 x 60, KL", KL, 4, _made(poisson, (80, 60), 4, 3.0)),
-    "small_counts": Spec("sparse counts 100 x 120, KL", KL, 4, _made(sparse_counts, (100, 120), 4, 0.1)),
-    "small_ntf": Spec("planted 20 x 15 x 12", NTF, 4, _made(planted, (20, 15, 12), 4, 0.5)),
+    "small": Spec("planted 120 x 80", FROBENIUS, 5, _make(plant, (120, 80), 5, 0.5)),
+    "small_kl": Spec("Poisson counts 80 x 60, KL", KL, 4, _make(poisson, (80, 60), 4, 3.0)),
+    "small_counts": Spec("sparse counts 100 x 120, KL", KL, 4, _make(sparse_counts, (100, 120), 4, 0.1)),
+    "small_ntf": Spec("planted 20 x 15 x 12", NTF, 4, _make(plant, (20, 15, 12), 4, 0.5)),
 }
 
 RESTARTS = {
-    "catalogue": Spec("counts 96 x 2000", FROBENIUS, 8, _made(poisson, (96, 2000), 8, 20.0)),
+    "catalogue": Spec("counts 96 x 2000", FROBENIUS, 8, _make(poisson, (96, 2000), 8, 20.0)),
     "digits": Spec("digits 1797 x 64", FROBENIUS, 10, _digits),
-    "small": Spec("planted 60 x 40", FROBENIUS, 4, _made(planted, (60, 40), 4, 0.5)),
+    "small": Spec("planted 60 x 40", FROBENIUS, 4, _make(plant, (60, 40), 4, 0.5)),
 }
 
 SPARSE = {
-    "text": Spec("text-like 11 000 x 10 000, 0.6 %", FROBENIUS, 50, _made(text_like, (11_000, 10_000), 0.006)),
-    "small": Spec("text-like 600 x 500, 2 %", FROBENIUS, 8, _made(text_like, (600, 500), 0.02)),
+    "text": Spec("text-like 11 000 x 10 000, 0.6 %", FROBENIUS, 50, _make(text_like, (11_000, 10_000), 0.006)),
+    "small": Spec("text-like 600 x 500, 2 %", FROBENIUS, 8, _make(text_like, (600, 500), 0.02)),
 }

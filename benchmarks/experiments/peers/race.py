@@ -34,7 +34,7 @@ class Limits:
 
 
 def rungs(max_iter: int, growth: float) -> list[int]:
-    """Iteration counts: 1 to 6 one by one, then by a factor.
+    """List iteration counts: 1 to 6 one by one, then by a factor.
 
     >>> rungs(40, 1.5)
     [1, 2, 3, 4, 5, 6, 9, 14, 21, 32, 40]
@@ -64,7 +64,7 @@ class Climb:
         self.points.append((0, 0.0, self.error(self.start)))
 
     def to(self, count: int) -> None:
-        """The next rung: the rest of the way where a method goes on from factors, else all of it once more."""
+        """Go to the next rung: the rest of the way where a method goes on from factors, else all of it once more."""
         before, seconds, _ = self.points[-1]
         went = self._walk(count - before if self.method.continues else count)
         done = went.iterations + (before if self.method.continues else 0)
@@ -105,7 +105,7 @@ def climb(
 
 
 def overhead(method: Method, start: Factors) -> float:
-    """What one call costs beside its iterations, from calls of one and of three; also the discarded first calls."""
+    """Measure what a call costs beside its iterations, from calls of one and of three, the discarded first ones."""
     if not method.continues:
         method.fit(start, 2)
         return 0.0

@@ -20,7 +20,7 @@ MEGABYTE = 2**20
 
 
 def report(p: Parameters, found: Everything, context: Context) -> Report:
-    """Everything a person should see, and every number."""
+    """Collect everything a person should see, and every number."""
     bars = judge_bars(found, context.bars)
     measures = how(context.device) if p.memory else "not measured"
     sections = [
@@ -30,11 +30,11 @@ def report(p: Parameters, found: Everything, context: Context) -> Report:
         Section(
             "Restarts", (), [Table.of("Seconds of a loop and of the batch", [_restart_row(r) for r in found.restarts])]
         ),
-        skipped_section(_skipped(found)),
+        skipped_section(_list_skipped(found)),
     ]
     rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
     rows += bar_rows(bars)
-    rows += [{"kind": "skipped", "problem": name, "why": why} for name, why in _skipped(found).items()]
+    rows += [{"kind": "skipped", "problem": name, "why": why} for name, why in _list_skipped(found).items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures, "rates": asdict(found.rates)})
 
 
@@ -73,7 +73,7 @@ def _methods(p: Parameters, o: Outcome) -> Table:
         row.append(None if memory is None else memory / MEGABYTE)
         for f in p.factors:
             times = [r.seconds for r in o.arrivals(name, f) if r]
-            row += [median(times) if times else None, spread(times), o.missed(name, f)]
+            row += [median(times) if times else None, spread(times), o.count_missed(name, f)]
         rows.append(row)
     return Table("Methods: one iteration, and the time to common errors", head, rows)
 
@@ -107,7 +107,7 @@ def _line(trail: Trail, at: int, lowest: float) -> tuple[list[float], list[float
     return [p[at] for p in points], [p[2] / lowest - 1 for p in points]
 
 
-def _skipped(found: Everything) -> dict[str, str]:
+def _list_skipped(found: Everything) -> dict[str, str]:
     return found.skipped | {f"{LABELS[n]} on {o.title}": w for o in found.outcomes for n, w in o.skipped.items()}
 
 

@@ -46,7 +46,7 @@ class Restarts:
     batch_seconds: float
 
     def speedup(self, target: str) -> float | None:
-        """The loop's time over the batch's."""
+        """Divide the loop's time by the batch's."""
         there = self.batch.get(target)
         return None if there is None or not self.loop_seconds else self.loop_seconds / there.seconds
 
@@ -92,7 +92,7 @@ class _Batch:
     seed: int
 
     def starts(self) -> list[list[np.ndarray]]:
-        """The starts that the estimator draws, from the seeds that it publishes."""
+        """Draw the estimator's starts, from the seeds that it publishes."""
         data = as_data(self.X)
         model = self._fit(1, lambda progress: None)
         drawn = [init.random(data, self.k, s) for s in model.fit_info_["seeds"]]
@@ -107,7 +107,7 @@ class _Batch:
         return read[-1] - began, np.asarray(loss.cpu() if isinstance(loss, torch.Tensor) else loss, dtype=float)
 
     def climb(self, targets: dict[str, float], max_iter: int = 1000) -> dict[str, Trail]:
-        """The median and the best objective, from scratch at a ladder of iteration counts, until both are there."""
+        """Record the median and the best objective, up a ladder of iteration counts, until both are there."""
         self.run(2)
         points: dict[str, list[tuple[int, float, float]]] = {"median": [], "best": []}
         for n in rungs(max_iter, 1.25):

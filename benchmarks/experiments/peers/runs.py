@@ -95,7 +95,7 @@ def _problem(
 
 
 def _error(measure: Any, spec: Spec, factors: Any) -> float:
-    """The residual's norm, or the divergence."""
+    """Measure the residual's norm, or the divergence."""
     value = measure(factors)
     return value if spec.loss == KL else float(np.sqrt(value))
 

@@ -10,7 +10,7 @@ __all__ = ["Parameters", "run"]
 
 
 def run(parameters: Parameters, context: Context) -> Report:
-    """Every size, one after the other."""
+    """Measure every size, one after the other."""
     from .cases import measure
     from .report import report
 

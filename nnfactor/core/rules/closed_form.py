@@ -1,4 +1,4 @@
-"""Exact minimisers: unconstrained least squares, coefficients of labels, view weights on the simplex."""
+"""Minimisers in closed form: unconstrained least squares, coefficients of labels, view weights on the simplex."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from torch import Tensor
 from ..block import Block, Design, Quad
 from ..factors import as_factor, multiply_columns
 from ..linalg import project_simplex, pseudo_inverse, where_finite
-
-# Rules
 
 
 def unconstrained(F: Tensor, block: Block) -> Tensor:

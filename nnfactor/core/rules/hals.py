@@ -1,4 +1,4 @@
-"""Hierarchical alternating least squares: exact minimisation over one column after the other."""
+"""Hierarchical alternating least squares: minimisation over one column after the other."""
 
 from __future__ import annotations
 

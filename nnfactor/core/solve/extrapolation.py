@@ -4,6 +4,23 @@ HER is "heuristic extrapolation with restarts" (Ang and Gillis 2019), BMMe "bloc
 extrapolation" (Hien, Leplat and Gillis 2024). Both replace `step` in `run`. What they need of earlier sweeps is in the
 state, under "memory", one number or factor per problem: `take` drops problems from it as from everything else. The
 factors of the state are nonnegative at all times, and those of `bmme` are never extrapolated ones.
+
+HER in detail
+-------------
+The comparison is with the sweep before, kept or not: against the best so far a problem could be refused for ever. A
+rise within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end
+elsewhere than the separate runs. The state's factors are those that were compared, and its "objective" needs no
+further product with the data. HER is not monotone, though only a restart raises the objective. It is meant for
+`hals`: entries that a multiplicative rule finds at 0 would stay there.
+
+Two safeguards are not in the paper; on data with noise they hardly ever act.
+
+* The columns of one component can grow and shrink against each other without a change of the objective. Each of d
+  factors extrapolates this drift by w, so that it grows from sweep to sweep where w > 1/d (to 1e18 in float32 at
+  k = 1). Therefore columns of extrapolated factors stay between 1/128 and 128 times the geometric mean of their
+  component's lengths. The last factor, which is improved next, absorbs the change: the model is the same.
+* After a sweep that would have raised the objective by more than a tenth, the next one has no momentum and is kept
+  whatever it reaches; otherwise the next sweep would be accepted for improving on a bad point.
 """
 
 from __future__ import annotations
@@ -45,25 +62,8 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
     ----------
     unit : sequence of str
         Factors whose columns are brought to length one before they are extrapolated, in place of the bound on lengths
-        (see Notes): for graphs with `norms_of`, which are unchanged by it and whose weight on V is then the same in all
-        sweeps. The lengths go into the factor that is improved next, so that no kept product becomes invalid.
-
-    Notes
-    -----
-    The comparison is with the sweep before, kept or not: against the best so far a problem could be refused for ever. A
-    rise within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end
-    elsewhere than the separate runs. The state's factors are those that were compared, and its "objective" needs no
-    further product with the data. HER is not monotone, though only a restart raises the objective. It is meant for
-    `hals`: entries that a multiplicative rule finds at 0 would stay there.
-
-    Two safeguards are not in the paper; on data with noise they hardly ever act.
-
-    * The columns of one component can grow and shrink against each other without a change of the objective. Each of d
-      factors extrapolates this drift by w, so that it grows from sweep to sweep where w > 1/d (to 1e18 in float32 at
-      k = 1). Therefore columns of extrapolated factors stay between 1/128 and 128 times the geometric mean of their
-      component's lengths. The last factor, which is improved next, absorbs the change: the model is the same.
-    * After a sweep that would have raised the objective by more than a tenth, the next one has no momentum and is kept
-      whatever it reaches; otherwise the next sweep would be accepted for improving on a bad point.
+        (see the module): for graphs with `norms_of`, whose value it leaves unchanged and whose weight on V it keeps the
+        same in all sweeps. The lengths go into the factor that is improved next: no kept product becomes invalid.
 
     Examples
     --------

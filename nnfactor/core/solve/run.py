@@ -2,6 +2,16 @@
 
 A state is a value: `{"factors": {name: tensor}}`. Everything that differs between the problems of a batch is in it, so
 that `take(state, keep)` is all it needs to drop finished problems. A factor without a rule is frozen.
+
+Three starts as one batch, factors `(3, rows, k)`:
+
+>>> import torch
+>>> from nnfactor.core import Fit, hals, run
+>>> X = torch.rand(20, 4, dtype=torch.float64) @ torch.rand(4, 12, dtype=torch.float64)
+>>> start = {"V": torch.rand(3, 20, 4, dtype=X.dtype), "U1": torch.rand(3, 12, 4, dtype=X.dtype)}
+>>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, max_iter=50)
+>>> result.factors["V"].shape, result.objective.shape, sorted(result.history(problem=0))
+(torch.Size([3, 20, 4]), (3,), ['iteration', 'objective', 'seconds'])
 """
 
 from __future__ import annotations
@@ -12,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -159,16 +169,15 @@ def run(
     terms, rules
         The model, and one rule per factor in the order of the updates. Factors without a rule are frozen.
     factors : dict of Tensor
-        `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as
-        weights are `()` or `(B,)`.
+        `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as weights
+        are `()` or `(B,)`.
     method : callable
         It makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose sweeps have momentum.
     max_iter, tol, every : int, float, int
-        Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol`
-        times its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
+        Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol` times
+        its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
     record_all : bool
-        One history row per iteration instead of one per reading (implied by `tol=0`). The host still reads every
-        `every` iterations only.
+        One history row per iteration instead of one per reading (implied by `tol=0`); readings stay as rare.
     max_seconds : float, optional
         Stop at the first reading after this time.
     callback : callable, optional
@@ -178,54 +187,59 @@ def run(
     name : str
         What messages call this run.
     extra : mapping, optional
-        Entries of the state beside "factors", for `method`; nested mappings of tensors that have the batch dimension of
-        the factors.
+        Entries of the state beside "factors", for `method`; nested mappings of tensors with the batch dimension.
     cuda_graph : bool
-        Capture the sweep as a CUDA graph and replay it (`cuda_graph.capture`): faster where launches take longer than
-        their work. Without effect on other devices. Rules that read the host cannot be captured.
+        Replay the sweep as a CUDA graph (`cuda_graph.capture`): faster where launches take longer than their work.
+        Without effect on other devices. Rules that read the host cannot be captured.
 
     Raises
     ------
     FloatingPointError
-        The objective of every problem became NaN or infinite; says when. Single bad problems of a batch are dropped,
-        with objective infinity.
-
-    Examples
-    --------
-    Three starts as one batch, factors `(3, rows, k)`:
-
-    >>> import torch
-    >>> from nnfactor.core import Fit, hals, run
-    >>> X = torch.rand(20, 4, dtype=torch.float64) @ torch.rand(4, 12, dtype=torch.float64)
-    >>> start = {"V": torch.rand(3, 20, 4, dtype=X.dtype), "U1": torch.rand(3, 12, 4, dtype=X.dtype)}
-    >>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, max_iter=50)
-    >>> result.factors["V"].shape, result.objective.shape, sorted(result.history(problem=0))
-    (torch.Size([3, 20, 4]), (3,), ['iteration', 'objective', 'seconds'])
+        The objective of every problem became NaN or infinite. Single bad problems leave the batch with objective inf.
     """
     with strict_precision(_device(factors)):
-        state: State = {**(extra or {}), "factors": dict(factors)}
         sweep, book = method(terms, rules), _Book(factors, name)
         sweep = capture(sweep, _device(factors)) if cuda_graph else sweep
-        every_row = record_all or tol == 0 or verbose >= 2
-        start = before = book.read(0, objective(terms, factors))
-        stop = bool(callback and callback(book.progress(state, start)))
-        iteration = 0
-        while iteration < max_iter and len(book.running) and not stop:
-            stretch = min(every, max_iter - iteration)
-            for newest in islice(iterate(sweep, state), stretch):
-                state, iteration = newest, iteration + 1
-                if every_row and iteration % every and iteration < max_iter:
-                    book.note(iteration, objective_of(terms, state))
-            now = book.read(iteration, objective_of(terms, state))
-            if verbose:
-                print(f"[{name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
-            stop = bool(callback and callback(book.progress(state, now)))
-            stop = stop or (max_seconds is not None and book.seconds > max_seconds)
-            converged = (before - now <= tol * start) & (tol > 0) & (stretch == every)
-            stays = np.isfinite(now) & ~converged
-            state = book.finish(state, ~stays, now, converged)
-            before, start = now[stays], start[stays]
-        return book.close(state, before)
+        limits = _Limits(max_iter, tol, every, record_all or tol == 0 or verbose >= 2, max_seconds, callback, verbose)
+        return _sweep_until_stopped(terms, sweep, {**(extra or {}), "factors": dict(factors)}, book, limits)
+
+
+class _Limits(NamedTuple):
+    """When a run ends, and what it tells meanwhile."""
+
+    max_iter: int
+    tol: float
+    every: int
+    every_row: bool
+    max_seconds: float | None
+    callback: Callable[[Progress], Any] | None
+    verbose: int
+
+
+def _sweep_until_stopped(
+    terms: Sequence[Term], sweep: Callable[[State], State], state: State, book: _Book, limits: _Limits
+) -> Run:
+    """Run the loop: sweeps without the host, then a reading that lets problems stop."""
+    max_iter, tol, every, every_row, max_seconds, callback, verbose = limits
+    start = before = book.read(0, objective(terms, state["factors"]))
+    stop = bool(callback and callback(book.progress(state, start)))
+    iteration = 0
+    while iteration < max_iter and len(book.running) and not stop:
+        stretch = min(every, max_iter - iteration)
+        for newest in islice(iterate(sweep, state), stretch):
+            state, iteration = newest, iteration + 1
+            if every_row and iteration % every and iteration < max_iter:
+                book.note(iteration, objective_of(terms, state))
+        now = book.read(iteration, objective_of(terms, state))
+        if verbose:
+            print(f"[{book.name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
+        stop = bool(callback and callback(book.progress(state, now)))
+        stop = stop or (max_seconds is not None and book.seconds > max_seconds)
+        converged = (before - now <= tol * start) & (tol > 0) & (stretch == every)
+        stays = np.isfinite(now) & ~converged
+        state = book.finish(state, ~stays, now, converged)
+        before, start = now[stays], start[stays]
+    return book.close(state, before)
 
 
 class _Book:

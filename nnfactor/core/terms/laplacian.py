@@ -79,7 +79,7 @@ class Laplacian(Term):
         return (self.on, *self.norms_of)
 
     def _span(self, V: Tensor) -> slice | None:
-        """The columns that the graph acts on, None for all; empty if there are none."""
+        """Return the columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:
             return None
         if isinstance(self.columns, slice):

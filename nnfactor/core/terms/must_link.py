@@ -20,7 +20,7 @@ class SampleGroups:
     """`V = A Z`, `A (n, p)` one-hot: sample i has row `groups[i]` of Z as its coefficients.
 
     Solvers work with `F = D^(1/2) Z`, `D = A'A` the sizes of the groups: then `V = Q F` with orthonormal columns of
-    `Q = A D^(-1/2)`, hence `V'V = F'F`, and every rule sees an ordinary problem of p rows.
+    `Q = A D^(-1/2)`, hence `V'V = F'F`, and for every rule it is an ordinary problem of p rows.
 
     Parameters
     ----------

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from ...core import Rule, Run, Term, step
 from ...core.data.base import Data
+from ...core.factors import concatenate_problems, pad_columns
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
@@ -245,18 +246,14 @@ def stack_starts(
         member = batch[i]
         with labelled(label, member.estimator):
             start = member.estimator._start(inputs, member.model, member.seeds, restart)
-        starts.append([_pad(F, model.rank - member.model.rank) for F in start.values()])
+        missing = model.rank - member.model.rank  # zero columns, which every rule that is used keeps at exactly zero
+        starts.append([pad_columns(F, missing) for F in start.values()])
     state = dict(zip(start, starts[0] if len(starts) == 1 else init.stack(starts), strict=True))
     weights = [getattr(t, "weight", None) for t in model.terms]
     for weight in (w for w in weights if isinstance(w, Weight)):
         values = torch.tensor([weight.values[i] for i, _ in problems], dtype=torch.float64)
         state[weight.name] = (values[0] if len(starts) == 1 else values).to(inputs.data.device)
     return state
-
-
-def _pad(F: Tensor, missing: int) -> Tensor:
-    """Append `missing` zero columns to a factor: every rule that is used keeps them at exactly zero."""
-    return torch.cat([F.mT, F.new_zeros(missing, len(F))]).mT if missing else F
 
 
 def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Mapping[str, Any]) -> None:
@@ -303,7 +300,7 @@ def concatenate_runs(runs: Sequence[Run]) -> Run:
     shifts = np.cumsum([0, *(len(r.objective) for r in runs)])
     rows = [(i, s, p + shift, v) for r, shift in zip(runs, shifts, strict=False) for i, s, p, v in r.rows]
     factors = {
-        n: torch.cat([r.factors[n].mT for r in runs]).mT if F.dim() == 3 else torch.cat([r.factors[n] for r in runs])
+        n: (concatenate_problems if F.dim() == 3 else torch.cat)([r.factors[n] for r in runs])
         for n, F in runs[0].factors.items()
     }
     columns: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What a solver name stands for: the rules of the factors and the method that makes a sweep of them."""
+"""Solver names: the rules of the factors and the method that makes a sweep of them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...core import Rule, bmme, compose, hals, her, multiplicative, projected_gr
 from ...core.solve.run import Method
 from .parameters import one_of
 
-MOST_SWEEPS = 4
+MOST_SWEEPS = 4  # of HALS for one product: see `hals_sweeps`
 
 CG, MOST_CG = 4, 24  # automatic CG steps, at least and at most
 
-STRONG = 1000.0  # the strength of graphs up to which the fewest are enough; with momentum a tenth of it
+STRONG = 1000.0  # strength of graphs (see `cg_steps`) up to which the fewest are enough; with momentum a tenth of it
 
 
 def cg_steps(strength: float, momentum: bool = True) -> int:
@@ -46,8 +46,8 @@ def fastest(
     """Rules by factor, V (the first name) last, and the method that makes a sweep of them.
 
     Bases by HALS; V by `solve`, which knows its graphs, then HALS on the same product. `norms_of`: the graphs weigh
-    columns by the lengths of the bases, so that those may be brought to one, and then sweeps have momentum. Without a
-    gauge the objective falls as V shrinks and the bases grow; momentum would carry them out of float32's range.
+    columns by the lengths of the bases, so that those may be brought to one, and then sweeps have momentum. Without
+    them the objective falls as V shrinks and the bases grow; momentum would carry them out of float32's range.
     """
     V, *bases = names
     own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
@@ -56,14 +56,14 @@ def fastest(
 
 
 def unsupervised_method(solver: str, beta: float) -> Method:
-    """What makes a sweep: with momentum under "auto", plain else."""
+    """Choose what makes a sweep: with momentum under "auto", else plain."""
     if solver != "auto":
         return step
     return her if beta == 2 else bmme
 
 
 def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:
-    """The rule that a solver name stands for in models without graphs; `few`: most of the data's entries are zero."""
+    """Choose the rule of a solver name in models without graphs; `few`: most of the data's entries are zero."""
     one_of("solver", solver, ("auto", "multiplicative", "mu", "hals", "projected"))
     if beta != 2:
         if solver in ("hals", "projected"):

@@ -27,7 +27,7 @@ class View(BaseEstimator):
 
 
 def listed_views(X: Any) -> list[Any] | None:
-    """The views of a list of matrices; None for one matrix, be it a nested list or a list of rows."""
+    """Return the views of a list of matrices; None for one matrix, also as a nested list or a list of rows."""
     if isinstance(X, list | tuple) and not len(X):
         raise ValueError("X is an empty list; it must hold at least one view (n_samples, n_features)")
     if not isinstance(X, list | tuple) or all(len(_shape(v)) < 2 for v in X):
@@ -71,7 +71,7 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> list[Inputs
 
 
 def view_scales(sources: list[Inputs], scaled: bool) -> tuple[list[float], np.ndarray, float]:
-    """What squared distances are multiplied with, what the views of the user are divided by, the objective's unit.
+    """Return the factors of squared distances, the divisors of the user's views, and the objective's unit.
 
     `scaled`: every view by `||X|| / sqrt(n)`. Otherwise by one number, 1 unless sources of extreme size came divided by
     a power of two each: the objective is then divided by its square (0 or inf where that leaves the range).
@@ -114,7 +114,7 @@ def given_views(arrays: Any, sources: list[Inputs], k: int) -> list[Any]:
 
 
 def scale_weight(weight: float, unit: float) -> float:
-    """A penalty's weight in an objective divided by `unit`, kept finite."""
+    """Return a penalty's weight in an objective divided by `unit`, kept finite."""
     return min(float(weight) / unit, 1e280) if unit else 1e280 * (weight > 0)
 
 
@@ -133,7 +133,7 @@ def class_scores(V: Tensor, W: Tensor) -> Tensor:
 
 
 def distributions(scores: Tensor, codes: np.ndarray) -> Tensor:
-    """The distribution nearest to every row of scores; one-hot where a code is given, zero where all scores are."""
+    """Return the distribution nearest to every row of scores; one-hot where a code is given, zero for zero scores."""
     nearest = nearest_distribution(scores)
     given = torch.from_numpy(np.flatnonzero(codes >= 0)).to(scores.device)
     nearest[given] = torch.eye(scores.shape[1]).to(scores)[codes[codes >= 0]]
@@ -149,7 +149,7 @@ def _read_one(view: Any, p: int, keep: View, reset: bool, signed: bool, device: 
 
 
 def _one_device(views: list[Any], device: Any) -> Any:
-    """The device that was asked for, or the one of the views that are tensors."""
+    """Return the device that was asked for, or the one of the views that are tensors."""
     there = {v.device: p for p, v in enumerate(views) if isinstance(v, Tensor)}
     if len(there) > 1:
         (a, p), (b, q) = list(there.items())[:2]
@@ -162,5 +162,5 @@ def _shape(X: Any) -> tuple[int, ...]:
 
 
 def host(F: Any) -> np.ndarray:
-    """A fitted array as numpy."""
+    """Return a fitted array as numpy."""
     return np.asarray(torch.as_tensor(F).cpu())
