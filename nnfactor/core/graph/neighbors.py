@@ -50,7 +50,12 @@ class Points:
         return expand_squares(self.samples[rows], self.columns, self.high[rows], self.high)
 
     def measure(self, i: Tensor, j: Tensor) -> Tensor:
-        """Measure squared distances of pairs; not of centred samples, whose rounding would break ties of integers."""
+        """Measure squared distances of pairs from differences, in pieces."""
+        pieces = (torch.split(side, self.pairs_at_once) for side in (i, j))
+        return torch.cat([self._subtract(*piece) for piece in zip(*pieces, strict=True)])
+
+    def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
+        # not the centred samples, whose rounding would break ties of integers
         x, y = (self.X.index_select(0, side).double().div_(self.unit) for side in (i, j))
         return x.sub_(y).square_().sum(1)
 
@@ -67,9 +72,7 @@ class Points:
     def below(self, upper: Tensor, rows: Tensor, limit: Tensor) -> Pairs:
         """List all pairs (row, sample) that may be within `limit` (a column or a number). Overwrites `upper`."""
         row, j = (upper.sub_(self.slack) <= limit + self.slack[rows, None]).nonzero().unbind(1)
-        pieces = (torch.split(side, self.pairs_at_once) for side in (rows[row], j))
-        squared = torch.cat([self.measure(*piece) for piece in zip(*pieces, strict=True)])
-        return rows[row].cpu().numpy(), j.cpu().numpy(), squared.cpu().numpy()
+        return rows[row].cpu().numpy(), j.cpu().numpy(), self.measure(rows[row], j).cpu().numpy()
 
     def _measure(self, shape: tuple[int, ...], largest: float) -> None:
         self.n, self.m = shape
@@ -96,8 +99,7 @@ class SparsePoints(Points):
         """As for `Points`."""
         return expand_squares(self.samples[rows.numpy()], self.columns, self.high[rows], self.high)
 
-    def measure(self, i: Tensor, j: Tensor) -> Tensor:
-        """As for `Points`."""
+    def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
         difference = self.samples[i.numpy()] - self.samples[j.numpy()]
         return torch.from_numpy(difference.power(2).sum(axis=1))
 

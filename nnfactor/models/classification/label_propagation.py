@@ -18,7 +18,9 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from ...core import Graph
+from ...core.factors import divide
 from ...core.graph.distances import gaussian, median_length
+from ...core.graph.neighbors import read_points
 from ...core.labels import to_host
 from ...core.linalg import conjugate_gradients
 from ..shared.arrays import as_float64, as_given
@@ -39,7 +41,7 @@ class _Propagation(SemiSupervised):
         the Gaussian of width `sigma_`, computed so that far samples do not underflow.
         """
         scores, inputs = self._score_new(X)
-        return as_given(_normalize(scores), inputs)
+        return as_given(divide(scores, scores.sum(1, keepdim=True)), inputs)
 
     def _check_parameters(self) -> None:
         whole("n_neighbors", self.n_neighbors)
@@ -77,18 +79,11 @@ class _Propagation(SemiSupervised):
         sigma: Any = self.sigma_
         if not np.isscalar(sigma):
             Z = _divide_features(Z, sigma / self._unit)
-        F = as_float64(self._F, inputs.data.device)
+        F = as_float64(self._known, inputs.data.device)
         count = P.shape[0] if self.out_of_sample == "all" else min(int(self.n_neighbors), P.shape[0])
         step = max(1, CHUNK // P.shape[0])
         pieces = (Z[a : a + step] for a in range(0, Z.shape[0], step))
-        return self._finish(torch.cat([_average(z, P, self._width, F, count) for z in pieces]))
-
-    def _finish(self, F: Tensor) -> Tensor:
-        return F
-
-    @property
-    def _F(self) -> Any:
-        return self.scores_
+        return torch.cat([_average(z, P, self._width, F, count) for z in pieces])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -159,27 +154,23 @@ class HarmonicFunction(_Propagation):
 
     def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(inputs)
-        reached = as_float64(_mark_reached(self.graph_, codes), Y.device).unsqueeze(1)
-        free = reached & as_float64(codes < 0, Y.device).unsqueeze(1)
+        reached = _mark_reached(self.graph_, codes, Y.device)
+        free = reached & (Y.sum(1, keepdim=True) == 0)
         root = _invert_degrees(self.graph_, Y)
         F = Y + root * solve_propagation(self.graph_, 1.0, free, root * self.graph_.product(Y))
         total = F.sum(1, keepdim=True)
-        F = torch.where((total - 1).abs() < 1e-6, F / torch.where(total > 0, total, 1), 0)  # else beyond float64
-        self._scale = np.ones(Y.shape[1])
+        F = torch.where((total - 1).abs() < 1e-6, divide(F, total), 0)  # 0: beyond the range of float64
+        scale = torch.ones_like(total[0])
         if self.class_mass:
             mass = (F * (1 - Y.sum(1, keepdim=True))).sum(0)
             prior = (Y.sum(0) + 1) / (Y.sum() + Y.shape[1])
-            self._scale = torch.where(mass > 0, prior / torch.where(mass > 0, mass, 1), 1).cpu().numpy()
-        self._raw = as_given(F, inputs)
-        scores = torch.where(free, self._finish(F), Y)
-        return scores, _normalize(scores)
+            scale = torch.where(mass > 0, divide(prior, mass), 1)
+        self._known, self._scale = as_given(F, inputs), scale.cpu().numpy()
+        scores = torch.where(free, F * scale, Y)
+        return scores, divide(scores, scores.sum(1, keepdim=True))
 
-    def _finish(self, F: Tensor) -> Tensor:
-        return F * as_float64(self._scale, F.device)
-
-    @property
-    def _F(self) -> Any:
-        return self._raw
+    def _decide(self, inputs: Inputs) -> Tensor:
+        return super()._decide(inputs) * as_float64(self._scale, inputs.data.device)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -225,9 +216,10 @@ class LocalGlobalConsistency(_Propagation):
 
     def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(inputs)
-        reached = as_float64(_mark_reached(self.graph_, codes), Y.device).unsqueeze(1)
+        reached = _mark_reached(self.graph_, codes, Y.device)
         F = solve_propagation(self.graph_, float(self.alpha), reached, Y)
-        return F, _normalize(F)
+        self._known = as_given(F, inputs)
+        return F, divide(F, F.sum(1, keepdim=True))
 
 
 def solve_propagation(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> Tensor:
@@ -248,12 +240,6 @@ def solve_propagation(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> 
     return _solve_by_factors(links, alpha, root, b).clamp(min=0)
 
 
-def _normalize(F: Tensor) -> Tensor:
-    """Divide rows by their sum; rows of zeros stay."""
-    total = F.sum(1, keepdim=True)
-    return torch.where(total > 0, F / torch.where(total > 0, total, 1), 0)
-
-
 def _divide_features(points: Points, sigma: np.ndarray) -> Points:
     """Divide every feature by its width."""
     return sp.csr_array(points * (1 / sigma)) if sp.issparse(points) else points / as_float64(sigma, points.device)
@@ -261,23 +247,15 @@ def _divide_features(points: Points, sigma: np.ndarray) -> Points:
 
 def _measure_links(points: Points, links: Graph) -> np.ndarray:
     """Measure the squared length of every link i < j, from differences, in the order of the upper triangle."""
-    upper = sp.triu(links.adjacency, k=1).tocoo()
-    step = max(1, CHUNK // max(1, points.shape[1]))
-    pieces = [np.zeros(0)]
-    for a in range(0, upper.nnz, step):
-        i, j = upper.row[a : a + step], upper.col[a : a + step]
-        if sp.issparse(points):
-            pieces.append((points[i] - points[j]).power(2).sum(axis=1))
-        else:
-            ends = (points[torch.from_numpy(side.astype(np.int64)).to(points.device)] for side in (i, j))
-            pieces.append((next(ends) - next(ends)).square().sum(1).cpu().numpy())
-    return np.concatenate(pieces)
+    upper, samples = sp.triu(links.adjacency, k=1).tocoo(), read_points(points)
+    i, j = (torch.from_numpy(side.astype(np.int64)).to(samples.device) for side in (upper.row, upper.col))
+    return samples.measure(i, j).cpu().numpy() * samples.unit**2
 
 
 def _weigh_links(links: Graph, squared: np.ndarray, width: float) -> Graph:
     """Give links Gaussian weights of their squared lengths, which are in the order of the upper triangle."""
     upper = sp.triu(links.adjacency, k=1).tocoo()
-    weights = gaussian(torch.from_numpy(squared), width).numpy()  # may underflow to 0: then the link vanishes
+    weights = gaussian(torch.from_numpy(squared.copy()), width).numpy()  # 0 by underflow: the link vanishes
     half = sp.csr_array((weights, (upper.row, upper.col)), shape=upper.shape)
     return Graph(half + half.T)
 
@@ -298,10 +276,10 @@ def _invert_degrees(links: Graph, like: Tensor) -> Tensor:
     return torch.where(degree > 0, degree.clamp(min=1e-300).rsqrt(), 0)
 
 
-def _mark_reached(links: Graph, codes: np.ndarray) -> np.ndarray:
-    """Tell whether the connected part of a sample holds a label."""
+def _mark_reached(links: Graph, codes: np.ndarray, device: torch.device) -> Tensor:
+    """Tell whether the connected part of a sample holds a label, (n, 1)."""
     parts = connected_components(links.adjacency, directed=False)[1]
-    return np.isin(parts, parts[codes >= 0])
+    return torch.from_numpy(np.isin(parts, parts[codes >= 0])).to(device).unsqueeze(1)
 
 
 def _solve_by_factors(links: Graph, alpha: float, root: Tensor, b: Tensor) -> Tensor:
@@ -309,9 +287,8 @@ def _solve_by_factors(links: Graph, alpha: float, root: Tensor, b: Tensor) -> Te
     R = sp.dia_array((root.cpu().numpy().T, 0), shape=(len(b), len(b)))
     A = sp.csc_array(sp.eye_array(len(b)) - alpha * (R @ links.adjacency @ R))
     try:
-        F = splu(A, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}, diag_pivot_thresh=0.0).solve(
-            b.cpu().numpy()
-        )
+        factors = splu(A, permc_spec="MMD_AT_PLUS_A", options={"SymmetricMode": True}, diag_pivot_thresh=0.0)
+        F = factors.solve(b.cpu().numpy())
     except RuntimeError:  # singular to working precision: nothing can be said
         return torch.zeros_like(b)
     return torch.from_numpy(np.nan_to_num(F, nan=0.0, posinf=0.0, neginf=0.0)).to(b)
