@@ -18,7 +18,7 @@ from torch import Tensor
 from .core import Graph, as_graph
 from .core.arguments import positive, whole
 from .core.graph.distances import gaussian, median_length
-from .core.graph.neighbors import Pairs, Points, join_pairs, nearest, read_points, shortest
+from .core.graph.neighbors import Pairs, Points, find_nearest, find_shortest, join_pairs, read_points
 from .core.labels import number_classes, to_host
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -64,11 +64,11 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
     whole("n_neighbors", n_neighbors)
     points = read_points(X)
     kernel = _kernel(weights, points.unit)  # before the work: it may refuse
-    return _links(points.n, nearest(points, min(int(n_neighbors), points.n - 1)), kernel)
+    return _link(points.n, find_nearest(points, min(int(n_neighbors), points.n - 1)), kernel)
 
 
 def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Graph, Graph]:
-    """The intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007).
+    """Build the intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007).
 
     Intrinsic: every labelled sample with its k1 nearest of the same class ("or", as in `knn_graph`). Penalty: for
     every class the k2 shortest pairs (i, j) of a sample i inside and a labelled sample j outside. All weights are 1,
@@ -80,8 +80,8 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
     y : integers, (n_samples,)
         -1 (in floating point also NaN) is unlabelled: such samples have no links. Encode other labels first.
     n_neighbors : int, optional
-        k1, at most n_c - 1 in a class of n_c samples. Default: min(n_c - 1, 3), as paper 002. Any number >= n_samples
-        links all samples of a class, as paper 000.
+        k1, at most n_c - 1 in a class of n_c samples. Default: min(n_c - 1, 3), as Wang et al. 2009a. Any number
+        >= n_samples links all samples of a class, as Wang et al. 2009b.
     n_pairs : int
         k2, 20 in the papers. 0 gives no penalty links; more than there are pairs takes all.
 
@@ -106,11 +106,11 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
     whole("n_pairs", n_pairs, least=0)
     points = read_points(X)
     code = _codes(y, points.n)
-    return _intrinsic(points, code, int(k1)), _penalty(points, code, int(n_pairs))
+    return _build_intrinsic(points, code, int(k1)), _build_penalty(points, code, int(n_pairs))
 
 
 def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
-    """Neighbouring pixels (or voxels) of a grid, weight 1, in C order of the axes as `pixels` lists them.
+    """Link neighbouring pixels (or voxels) of a grid, weight 1, in C order of the axes as `pixels` lists them.
 
     Parameters
     ----------
@@ -126,20 +126,20 @@ def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
     >>> grid_graph((2, 3)), grid_graph((2, 3), neighbors=8)
     (Graph(6 nodes, 7 edges), Graph(6 nodes, 11 edges))
     """
-    lengths = _shape(shape)
+    lengths = _read_shape(shape)
     if isinstance(neighbors, bool) or neighbors not in (4, 8):
         raise ValueError(f"neighbors must be 4 (steps along one axis) or 8 (diagonal steps too), got {neighbors!r}")
     cells = np.arange(math.prod(lengths)).reshape(lengths)
     found = []
     for move in product((-1, 0, 1), repeat=len(lengths)):
         if move > (0,) * len(lengths) and (neighbors == 8 or sum(map(abs, move)) == 1):  # links have no direction: half
-            here, there = (cells[_stay(m, lengths)].ravel() for m in (move, tuple(-step for step in move)))
+            here, there = (cells[_cells_within(m, lengths)].ravel() for m in (move, tuple(-step for step in move)))
             found.append((here, there, np.ones(len(here))))
-    return _links(cells.size, join_pairs(found))
+    return _link(cells.size, join_pairs(found))
 
 
 def pixels(cube: Array) -> Array:
-    """A cube `(h, w, bands)` as one row per pixel, `(h w, bands)`: samples, as the models want them.
+    """Flatten a cube `(h, w, bands)` to one row per pixel, `(h w, bands)`: samples, as the models want them.
 
     Any number of axes before the bands. NumPy in, NumPy out; torch in, torch out (a view where possible). The inverse
     is `cube(rows, (h, w))`. ValueError for fewer than two dimensions.
@@ -158,7 +158,7 @@ def pixels(cube: Array) -> Array:
 
 
 def cube(rows: Array, shape: int | Sequence[int]) -> Array:
-    """One row per pixel back on the grid: `(h w, k)` and `(h, w)` give `(h, w, k)`; labels `(h w,)` give `(h, w)`.
+    """Put one row per pixel back on the grid: `(h w, k)` and `(h, w)` give `(h, w, k)`; labels `(h w,)` give `(h, w)`.
 
     The inverse of `pixels`, for abundances as for labels. NumPy in, NumPy out; torch in, torch out. ValueError if there
     is not one row per cell, or for a length that is not an integer >= 1.
@@ -170,14 +170,14 @@ def cube(rows: Array, shape: int | Sequence[int]) -> Array:
     >>> cube(np.zeros((20, 3)), (4, 5)).shape
     (4, 5, 3)
     """
-    rows, lengths = rows if isinstance(rows, Tensor) else np.asarray(rows), _shape(shape)
+    rows, lengths = rows if isinstance(rows, Tensor) else np.asarray(rows), _read_shape(shape)
     if rows.ndim == 0 or len(rows) != math.prod(lengths):
         raise ValueError(f"rows has shape {tuple(rows.shape)}, but a grid {lengths} has {math.prod(lengths)} cells")
     return rows.reshape(*lengths, *rows.shape[1:])
 
 
 def adjacency_graph(A: Any) -> Graph:
-    """Links from an adjacency of your own: scipy sparse, array, tensor (dense or sparse) or DataFrame, (n, n).
+    """Read an adjacency of your own: scipy sparse, array, tensor (dense or sparse) or DataFrame, (n, n).
 
     Weights are >= 0, finite and symmetric (up to 1e-12 of the largest); 0 is no link. The diagonal is dropped, for self
     loops do not change a Laplacian. `A` is copied. ValueError if it is not square, not real, has NaN, infinite or
@@ -192,29 +192,31 @@ def adjacency_graph(A: Any) -> Graph:
     return as_graph(A if hasattr(A, "shape") or isinstance(A, Graph) else np.asarray(A), name="A")
 
 
-def _intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:
+def _build_intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:
+    """Link every sample with its k1 nearest of the same class; small classes become cliques."""
     cliques, found = np.full(points.n, -1), []
     for c in range(code.max(initial=-1) + 1):
         members = np.flatnonzero(code == c)
         if len(members) <= k1 + 1:
             cliques[members] = c
         else:
-            i, j, squared = nearest(points.take(members), k1)
+            i, j, squared = find_nearest(points.take(members), k1)
             found.append((members[i], members[j], squared))
-    return _links(points.n, join_pairs(found), cliques=cliques if (cliques >= 0).any() else None)
+    return _link(points.n, join_pairs(found), cliques=cliques if (cliques >= 0).any() else None)
 
 
-def _penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
+def _build_penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
+    """Link the k2 shortest pairs between every class and the others."""
     labelled, classes, found = np.flatnonzero(code >= 0), code.max(initial=-1) + 1, []
     if classes > 1 and k2 > 0:
         some = points.take(labelled)
-        found = [shortest(some, code[labelled], c, k2) for c in range(classes)]
+        found = [find_shortest(some, code[labelled], c, k2) for c in range(classes)]
     i, j, squared = join_pairs(found)
-    return _links(points.n, (labelled[i], labelled[j], squared))
+    return _link(points.n, (labelled[i], labelled[j], squared))
 
 
-def _links(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndarray | None = None) -> Graph:
-    """Links of weight `kernel(squared distances)`; every pair counts once, in whatever direction it was found."""
+def _link(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndarray | None = None) -> Graph:
+    """Link pairs with weight `kernel(squared distances)`; a pair that was found in both directions counts once."""
     i, j, squared = pairs
     _, once = np.unique(np.minimum(i, j) * n + np.maximum(i, j), return_index=True)
     i, j, weights = i[once], j[once], kernel(squared[once])
@@ -222,13 +224,13 @@ def _links(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndar
     return Graph(S + S.T, cliques)
 
 
-def _stay(move: Sequence[int], lengths: Sequence[int]) -> tuple[slice, ...]:
-    """The cells that `move` does not push off the grid."""
+def _cells_within(move: Sequence[int], lengths: Sequence[int]) -> tuple[slice, ...]:
+    """Choose the cells that `move` does not push off the grid."""
     return tuple(slice(max(0, -s), length - max(0, s)) for s, length in zip(move, lengths, strict=True))
 
 
 def _kernel(weights: Any, unit: float) -> Kernel:
-    """Weights of links from their squared distances in a unit of length."""
+    """Return the function from squared distances, in a unit of length, to weights of links."""
     if isinstance(weights, str) and weights == "binary":
         return np.ones_like
     median = isinstance(weights, str) and weights == "median"
@@ -242,7 +244,8 @@ def _kernel(weights: Any, unit: float) -> Kernel:
     return weigh
 
 
-def _shape(shape: Any) -> tuple[int, ...]:
+def _read_shape(shape: Any) -> tuple[int, ...]:
+    """Check the lengths of the axes of a grid."""
     lengths = tuple(shape) if isinstance(shape, Sequence | np.ndarray) else (shape,)
     if not lengths:
         raise ValueError("shape is empty; it needs a length for every axis, as (h, w)")
@@ -252,7 +255,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 
 def _codes(y: Any, n: int) -> np.ndarray:
-    """Classes as 0, 1, ... in increasing order of their labels; -1 where unlabelled."""
+    """Encode classes as 0, 1, ... in increasing order of their labels, -1 where unlabelled; refuse all but integers."""
     y = to_host(y)
     if y.shape != (n,):
         raise ValueError(f"y has shape {y.shape}, but X has {n} samples; it needs one label per sample")

@@ -29,14 +29,14 @@ Function = Callable[[Any, Any], Any]
 
 
 def rbf(X: Any, Y: Any = None, *, sigma: str | float = "median") -> Tensor:
-    """Gaussian kernel `exp(-||x - y||^2 / (2 sigma^2))`, `(len(X), len(Y))` (paper 004, Algorithm 1).
+    """Compute the Gaussian kernel `exp(-||x - y||^2 / (2 sigma^2))`, `(len(X), len(Y))`.
 
     Parameters
     ----------
     X, Y : array, tensor or scipy sparse matrix (n, m)
         Any sign. Y defaults to X.
     sigma : "median" or a number > 0
-        In the units of X. "median", the median distance between two samples of X, is in the useful range.
+        In the units of X. "median": the median distance between two samples of X, which follows their scale.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def rbf(X: Any, Y: Any = None, *, sigma: str | float = "median") -> Tensor:
 
 
 def polynomial(X: Any, Y: Any = None, *, degree: int = 2) -> Tensor:
-    """Polynomial kernel `(x'y)^degree`, `(len(X), len(Y))` (paper 004, section 2.2).
+    """Compute the polynomial kernel `(x'y)^degree`, `(len(X), len(Y))`.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def polynomial(X: Any, Y: Any = None, *, degree: int = 2) -> Tensor:
 
 
 def median_distance(X: Any) -> float:
-    """Median Euclidean distance between two samples; if that is 0, of those that differ; if none do, 1.
+    """Compute the median Euclidean distance between two samples; if that is 0, of those that differ; if none do, 1.
 
     >>> from nnfactor.kernels import median_distance
     >>> median_distance([[0.0], [1.0], [5.0]])
@@ -90,7 +90,7 @@ def median_distance(X: Any) -> float:
 
 
 def root(K: Tensor, eps: float, name: str = "K") -> tuple[Tensor, Tensor, Tensor]:
-    """The symmetric square root of a kernel matrix `(n, n)`, its eigenvalues and its eigenvectors.
+    """Compute the symmetric square root of a kernel matrix `(n, n)`, its eigenvalues and its eigenvectors.
 
     Eigenvalues below `n eps` of the largest are rounding, and count as 0.
 
@@ -142,7 +142,7 @@ class Kernel:
     root_unit: float = 1.0
 
     def gram(self) -> tuple[Tensor, float]:
-        """The kernel matrix `(n, n)` of the samples, symmetric, and the precision that it was given in.
+        """Return the kernel matrix `(n, n)` of the samples, symmetric, and the precision that it was given in.
 
         Raises
         ------
@@ -156,7 +156,7 @@ class Kernel:
         return (K.fill_diagonal_(1) if self.name == "rbf" else K), eps
 
     def rows(self, X: Any) -> Tensor:
-        """`k(x, x_i)` of other samples `(len(X), n)`. With "precomputed" X holds just that.
+        """Compute `k(x, x_i)` of other samples `(len(X), n)`. With "precomputed" X holds just that.
 
         Raises
         ------
@@ -169,11 +169,11 @@ class Kernel:
                 f"kernel values have shape {tuple(K.shape)}; they must be (n_samples, {self.n}), against every sample "
                 "that the model was fitted to"
             )
-        _finite(K)
+        _check_finite(K)
         return K
 
     def on(self, device: torch.device) -> Kernel:
-        """The same with its samples on another device."""
+        """Return the same kernel with its samples on another device."""
         move = lambda Z: Z.to(device) if isinstance(Z, Tensor) else Z
         return replace(self, X=move(self.X), centre=move(self.centre))
 
@@ -184,7 +184,7 @@ class Kernel:
         if callable(self.name) or self.name == "precomputed":
             K = as_tensor(self.name(X, self.X) if callable(self.name) else X, "kernel")
             return K.double() / self.root_unit / self.root_unit, torch.finfo(K.dtype).eps
-        X = store_like(_points(X), self.X)
+        X = store_like(_read_samples(X), self.X)
         if X.shape[1] != self.X.shape[1]:
             raise ValueError(f"X has {X.shape[1]} features, but the kernel was fixed on {self.X.shape[1]}")
         if self.name == "rbf":
@@ -196,7 +196,7 @@ class Kernel:
 
 
 def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median", degree: int = 2) -> Kernel:
-    """A `Kernel` fixed on the samples X.
+    """Fix a kernel on the samples X.
 
     Parameters
     ----------
@@ -222,7 +222,7 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
     check_kernel(kernel, sigma, degree)
     if callable(kernel):
         return Kernel(kernel, X, X.shape[0])
-    points = _points(X)
+    points = _read_samples(X)
     n = points.shape[0]
     if kernel == "precomputed":
         return Kernel(kernel, X, n, root_unit=power_of_two(math.sqrt(_peak(points)), REACH))
@@ -249,8 +249,8 @@ def check_kernel(kernel: Any, sigma: Any, degree: Any) -> None:
     whole("degree", degree)
 
 
-def _points(X: Any) -> Any:
-    """Samples as a float64 tensor or canonical scipy CSR; two-dimensional and finite."""
+def _read_samples(X: Any) -> Any:
+    """Read samples as a float64 tensor or canonical scipy CSR; two-dimensional and finite."""
     if is_sparse(X):
         X = read_csr(as_scipy(X).tocsr(), dtype=np.float64)  # any format of scipy
         values = torch.from_numpy(X.data)
@@ -258,12 +258,12 @@ def _points(X: Any) -> Any:
         X = values = as_tensor(X).double()
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"X has shape {tuple(X.shape)}; it must be (n_samples, n_features), not empty")
-    _finite(values, "X")
+    _check_finite(values, "X")
     return X
 
 
 def _median(X: Any, centre: Tensor | None) -> float:
-    """`median_distance` of samples in their unit; 0 if all coincide."""
+    """Compute `median_distance` of samples in their unit; 0 if all coincide."""
     n = X.shape[0]
     all_pairs = squared_distances(X, X, centre)
     once = torch.ones(n, n, dtype=torch.bool, device=all_pairs.device).triu(1)
@@ -274,21 +274,22 @@ def _median(X: Any, centre: Tensor | None) -> float:
 
 
 def _peak(X: Any) -> float:
-    """The largest absolute value of an entry."""
+    """Find the largest absolute value of an entry."""
     return float(np.abs(X.data).max(initial=0)) if sp.issparse(X) else float(X.abs().max())
 
 
-def _finite(values: Tensor, name: str = "kernel") -> None:
+def _check_finite(values: Tensor, name: str = "kernel") -> None:
+    """Refuse NaN and infinity."""
     bad = int((~values.isfinite()).sum())
     if bad:
         raise ValueError(f"{name}: {bad} of {values.numel()} values are NaN or infinite")
 
 
 def _check_gram(K: Tensor, n: int, eps: float) -> None:
-    """Square, finite, symmetric up to the square root of its precision."""
+    """Refuse what is not square, finite and symmetric up to the square root of its precision."""
     if tuple(K.shape) != (n, n):
         raise ValueError(f"kernel: the matrix among {n} samples has shape {tuple(K.shape)}; it must be ({n}, {n})")
-    _finite(K)
+    _check_finite(K)
     skew = (K - K.mT).abs()
     if float(skew.max()) > math.sqrt(eps) * float(K.abs().max()):
         i, j = divmod(int(skew.argmax()), n)

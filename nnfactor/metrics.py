@@ -1,4 +1,4 @@
-"""How good a clustering is, how sparse a factor, and how near a factorization is to a stationary point.
+"""Quality of clusterings, sparsity of factors, and distance of factorizations from a stationary point.
 
 Labels may be numbers, strings or objects, in arrays, lists or tensors. Every value counts as a class, -1 too:
 select the samples that are to be judged.
@@ -20,9 +20,10 @@ from .core.labels import number_classes, to_host
 
 
 def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
-    """Share of samples that are right when clusters and classes are matched one to one in the best way (paper 001).
+    """Return the share of samples that are right when clusters and classes are matched one to one in the best way.
 
-    The matching is the Hungarian method's. Where there are more clusters than classes, the rest of them is wrong.
+    As in Jiang et al. 2014; the matching is the Hungarian method's. Where there are more clusters than classes, the
+    rest of them is wrong.
 
     Parameters
     ----------
@@ -44,12 +45,12 @@ def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
     >>> clustering_accuracy(["a", "a", "b", "b"], [1, 1, 0, 1])
     0.75
     """
-    table = _contingency(*_codes(y_true, y_pred))
+    table = _count_pairs(*_encode_both(y_true, y_pred))
     return float(table[linear_sum_assignment(table, maximize=True)].sum() / table.sum())
 
 
 def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
-    """Mutual information of two labellings over the larger of their entropies (paper 001, Eq. 31).
+    """Divide the mutual information of two labellings by the larger of their entropies (Jiang et al. 2014, Eq. 31).
 
     Other normalisations (scikit-learn's default is the mean of the entropies) give larger values. The base of the
     logarithm cancels. Two labellings of one class each agree: 1.
@@ -75,11 +76,11 @@ def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
     """
     from sklearn.metrics import normalized_mutual_info_score
 
-    return float(np.clip(normalized_mutual_info_score(*_codes(y_true, y_pred), average_method="max"), 0.0, 1.0))
+    return float(np.clip(normalized_mutual_info_score(*_encode_both(y_true, y_pred), average_method="max"), 0.0, 1.0))
 
 
 def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
-    """Sparsity of every column, `(sqrt(n) - ||f||_1 / ||f||_2) / (sqrt(n) - 1)` (Hoyer 2004), or their mean.
+    """Measure the sparsity of every column, `(sqrt(n) - ||f||_1 / ||f||_2) / (sqrt(n) - 1)` (Hoyer 2004).
 
     0 when all entries are equal in size, 1 when a single one is not zero; blind to the scale of a column and to signs.
 
@@ -128,7 +129,7 @@ def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
 def kkt_residual(
     terms: Sequence[Term], factors: Mapping[str, Tensor], names: str | Sequence[str] | None = None
 ) -> float | Tensor:
-    """How far nonnegative factors are from a stationary point of a model: 0 there, of order 1 far from it.
+    """Measure how far nonnegative factors are from a stationary point of a model: 0 there, of order 1 far from it.
 
     A minimum over F >= 0 has F >= 0, gradient G >= 0 and F G = 0, that is min(F, G) = 0 everywhere. F and G have
     different units, so each column is measured in its own: with G = up - down the half gradient of the core's `Block`,
@@ -176,11 +177,11 @@ def kkt_residual(
     if unknown or not names:
         raise ValueError(f"names={names!r}: the terms touch {touched}; name some of those")
     with torch.no_grad():
-        found = torch.stack([_stationarity(terms, factors, name) for name in names]).amax(0)
+        found = torch.stack([_measure_column_residuals(terms, factors, name) for name in names]).amax(0)
     return float(found) if found.dim() == 0 else found
 
 
-def _stationarity(terms: Sequence[Term], factors: Mapping[str, Tensor], name: str) -> Tensor:
+def _measure_column_residuals(terms: Sequence[Term], factors: Mapping[str, Tensor], name: str) -> Tensor:
     F = factors[name]
     block = block_of(terms, factors, name)
     up, down = (part(F).expand_as(F).double() for part in (block.gradient_plus, block.gradient_minus))
@@ -190,25 +191,25 @@ def _stationarity(terms: Sequence[Term], factors: Mapping[str, Tensor], name: st
     return worst.square().sum(-2).mean(-1).sqrt()
 
 
-def _codes(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Both labellings as integers 0, 1, ..."""
+def _encode_both(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Encode both labellings as integers 0, 1, ..."""
     labels = [to_host(y) for y in (y_true, y_pred)]
     shapes = [y.shape for y in labels]
     if shapes[0] != shapes[1] or len(shapes[0]) != 1 or shapes[0] == (0,):
         raise ValueError(
             f"y_true has shape {shapes[0]}, y_pred {shapes[1]}; both must be (n_samples,), of one length and not empty"
         )
-    return _code(labels[0]), _code(labels[1])
+    return _encode(labels[0]), _encode(labels[1])
 
 
-def _code(y: np.ndarray) -> np.ndarray:
+def _encode(y: np.ndarray) -> np.ndarray:
     if y.dtype.kind != "O":
         return number_classes(y)[0]
     seen: dict[Any, int] = {}  # objects need not be ordered
     return np.array([seen.setdefault(label, len(seen)) for label in y])
 
 
-def _contingency(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """How often class i and cluster j fall together."""
+def _count_pairs(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Count how often class i and cluster j fall together."""
     shape = (a.max() + 1, b.max() + 1)
     return np.bincount(a * shape[1] + b, minlength=shape[0] * shape[1]).reshape(shape)

@@ -1,6 +1,6 @@
 """l1 codes: every sample as a sparse combination of others plus a sparse error, with a certified duality gap.
 
-For a unit-length sample x and unit-length atoms in the rows of D (paper 003, Eq. 7):
+For a unit-length sample x and unit-length atoms in the rows of D (Fan et al. 2011, Eq. 7):
 
     min ||a||_1 + ||e||_1  subject to  x = D'a + e      =      max x'y  subject to  |y| <= 1, |D y| <= 1
 
@@ -10,15 +10,15 @@ optimum from both sides, however it was found. Three steps, each over all sample
 1. The zero code and the nearest atom, against y = x. Duplicates are finished here: their code is one-hot.
 2. More than `SMALL` atoms: some hundred iterations of ADMM in float32 with one factorisation of I + D'D for all
    samples. Products of matrices only; a few per cent of gap at little cost, and it knows which atoms matter.
-3. Primal-dual interior point steps (the Frisch-Newton method of Portnoy and Koenker 1997 with Mehrotra's corrector) in
-   float64 on those atoms, batched Cholesky of one small system per sample; then the exact solution on the active set.
-   Atoms that the full dual violates join for the next round, until the gap of the FULL problem is small enough.
+3. Primal-dual interior point steps in float64 on those atoms, batched Cholesky of one small system per sample; then the
+   exact solution on the active set (`interior_point.py`). Atoms that the full dual violates join for the next round,
+   until the gap of the FULL problem is small enough.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from .dictionary import CHUNK, Atoms, SparseAtoms, atoms_of, unit_chunks
+from .interior_point import relative_gap, solve_active_set, solve_interior, value_codes
 
 SMALL = 256  # atoms; below, ADMM does not pay
 
@@ -57,11 +58,11 @@ class Codes:
     @property
     def gap(self) -> Tensor:
         """Certified relative duality gap (value - bound) / value, `(n,)`; 0 for a zero sample."""
-        return _gap(self.values, self.bounds)
+        return relative_gap(self.values, self.bounds)
 
 
 def l1_codes(X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
-    """Code of every sample over all others (paper 003, Eq. 7).
+    """Code every sample over all others (Fan et al. 2011, Eq. 7).
 
     Parameters
     ----------
@@ -99,7 +100,7 @@ def l1_codes(X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: i
 
 
 def l1_code(D: Any, X: Any, *, tol: float | None = None, max_rounds: int = 6, sweeps: int = 200) -> Codes:
-    """Codes of samples X (n, m) over a dictionary D (N, m), both brought to unit length; otherwise as `l1_codes`.
+    """Code samples X (n, m) over a dictionary D (N, m), both brought to unit length; otherwise as `l1_codes`.
 
     Raises
     ------
@@ -129,10 +130,6 @@ def _check(tol: float | None, max_rounds: int, sweeps: int, **matrices: Any) -> 
             raise ValueError(f"{name} must be >= 0, got {value!r}")
 
 
-def _gap(values: Tensor, bounds: Tensor) -> Tensor:
-    return torch.where(values > 0, (values - bounds).clamp(min=0) / torch.where(values > 0, values, 1), 0)
-
-
 class _Best:
     """The best code and bound of every sample so far, and the latest dual point, which says where to look next."""
 
@@ -151,7 +148,7 @@ class _Best:
             self.y[rows] = x[rows]
 
     def correlations(self, y: Tensor, rows: Tensor) -> Tensor:
-        """D y without a sample's own atom, (len(rows), N)."""
+        """Compute D y without a sample's own atom, (len(rows), N)."""
         c = self.D.against(y)
         if self.own is not None:
             c.scatter_(1, self.own[rows, None], 0)
@@ -169,11 +166,11 @@ class _Best:
         self.y[rows] = y
 
     def gap(self) -> Tensor:
-        return _gap(self.value, self.bound)
+        return relative_gap(self.value, self.bound)
 
 
 def _solve(D: Atoms, X: Any, among: bool, tol: float | None, max_rounds: int, sweeps: int) -> Codes:
-    """Codes of the rows of X; `among`: they are the atoms themselves, and none is in its own code."""
+    """Code the rows of X; `among`: they are the atoms themselves, and none is in its own code."""
     tol = (1e-6 if len(D) <= SMALL else 1e-4) if tol is None else tol
     dtype = torch.from_numpy(X.data[:0]).dtype if sp.issparse(X) else X.dtype
     found = []
@@ -184,12 +181,12 @@ def _solve(D: Atoms, X: Any, among: bool, tol: float | None, max_rounds: int, sw
     with torch.no_grad(), torch.autocast(D.device.type, enabled=False):
         for at, x in chunks:
             own = torch.arange(at.start, at.stop, device=D.device) if among else None
-            found.append(_coded(_Best(D, x.to(D.device), own), tol, max_rounds, sweeps))
+            found.append(_improve_all(_Best(D, x.to(D.device), own), tol, max_rounds, sweeps))
     a, value, bound = (torch.cat(parts) for parts in zip(*found, strict=True))
     return Codes(a.to(dtype) if dtype.is_floating_point else a, value, bound)
 
 
-def _coded(best: _Best, tol: float, max_rounds: int, sweeps: int) -> tuple[Tensor, Tensor, Tensor]:
+def _improve_all(best: _Best, tol: float, max_rounds: int, sweeps: int) -> tuple[Tensor, Tensor, Tensor]:
     if len(best.D) > SMALL and sweeps > 0:
         _admm(best, tol, sweeps)
     for turn in range(max_rounds if len(best.D) else 0):
@@ -229,7 +226,7 @@ def _round(best: _Best, todo: Tensor, share: float, tol: float) -> None:
     budget = BUDGET if best.x.device.type == "cpu" else BUDGET_GPU
     most = len(best.D) - (best.own is not None)
     for some in todo.split(max(1, 8 * budget // max(m, len(best.D)))):
-        c, wanted = _wanted(best, some, share)
+        c, wanted = _choose_atoms(best, some, share)
         width = wanted.sum(1).clamp(max=most)
         order = width.argsort(descending=True)
         sizes = width[order].tolist()
@@ -241,8 +238,8 @@ def _round(best: _Best, todo: Tensor, share: float, tol: float) -> None:
             at += len(part)
 
 
-def _wanted(best: _Best, rows: Tensor, share: float) -> tuple[Tensor, Tensor]:
-    """Rank of every atom and which are wanted: those in the code, and those the dual point nearly or over-uses."""
+def _choose_atoms(best: _Best, rows: Tensor, share: float) -> tuple[Tensor, Tensor]:
+    """Rank the atoms and say which are wanted: those in the code, and those the dual point nearly or over-uses."""
     c = best.correlations(best.y[rows], rows).abs()
     top = c.amax(1, keepdim=True).clamp(min=1)
     used = best.a[rows] != 0
@@ -260,140 +257,16 @@ def _improve(best: _Best, rows: Tensor, rank: Tensor, W: int, tol: float) -> Non
     whole = lambda y: y if features is None else y.new_zeros(len(y), best.x.shape[1]).index_copy_(1, features, y)
     x, y = narrow(best.x[rows]), narrow(best.y[rows])
     top = (D @ y.unsqueeze(-1)).abs().amax((1, 2)).clamp(min=1)
-    a, y = _interior(D, x, y * (0.97 / top)[:, None], best.a[rows].gather(1, atoms), tol / 2)
-    limit, wide = _value(D, x, a) * (1 + tol / 4), x.new_zeros(len(x), len(best.D))
+    a, y = solve_interior(D, x, y * (0.97 / top)[:, None], best.a[rows].gather(1, atoms), tol / 2)
+    limit, wide = value_codes(D, x, a) * (1 + tol / 4), x.new_zeros(len(x), len(best.D))
     for reach in (1.0, 0.1, 10.0):
-        cut, sharp, dual = _active_set(D, x, a, y, reach)
+        cut, sharp, dual = solve_active_set(D, x, a, y, reach)
         finest = a
         for sparser in (cut, sharp):
-            finest = torch.where((_value(D, x, sparser) <= limit).unsqueeze(1), sparser, finest)
+            finest = torch.where((value_codes(D, x, sparser) <= limit).unsqueeze(1), sparser, finest)
         for point in (dual, y):  # y last: it names the violated atoms better than a corner does
             best.offer(rows, wide.scatter(1, atoms, finest), whole(point))
         left = best.gap()[rows] > tol
         if tol >= 1e-5 or not bool(left.any()):
             break
         atoms, D, x, a, y, rows, limit, wide = (part[left] for part in (atoms, D, x, a, y, rows, limit, wide))
-
-
-def _value(D: Tensor, x: Tensor, a: Tensor) -> Tensor:
-    return a.abs().sum(1) + (x - _combine(D, a)).abs().sum(1)
-
-
-def _combine(D: Tensor, a: Tensor) -> Tensor:
-    return (a.unsqueeze(1) @ D).squeeze(1)
-
-
-def _against(D: Tensor, y: Tensor) -> Tensor:
-    return (D @ y.unsqueeze(-1)).squeeze(-1)
-
-
-class _Point(NamedTuple):
-    """State of the interior point method. (e, a) = p - q; u and v are the room of (y, D y) to 1 and to -1."""
-
-    D: Tensor
-    x: Tensor
-    y: Tensor
-    p: Tensor
-    q: Tensor
-    u: Tensor
-    v: Tensor
-    at: Tensor
-
-
-def _interior(D: Tensor, x: Tensor, y: Tensor, a: Tensor, tol: float, max_iter: int = 30) -> tuple[Tensor, Tensor]:
-    """The problem on W atoms each, D (n, W, m), from an interior y and any a; codes that are done leave the batch.
-
-    An iteration costs W^2 m operations per sample; reading the gaps once in each is nothing beside that.
-    """
-    z, s = torch.cat([x - _combine(D, a), a], 1), torch.cat([y, _against(D, y)], 1)
-    value = z.abs().sum(1)
-    mu = ((value - (x * y).sum(1)).clamp(min=1e-9 * value) / z.shape[1]).unsqueeze(1)
-    lift = mu / torch.minimum(1 - s, 1 + s)
-    at = torch.arange(len(x), device=D.device)
-    state = _Point(D, x, y, z.clamp(min=0) + lift, (-z).clamp(min=0) + lift, 1 - s, 1 + s, at)
-    best_a, best_y, best_gap = a.clone(), y.clone(), torch.full_like(value, torch.inf)
-    for _ in range(max_iter):
-        a = (state.p - state.q)[:, state.x.shape[1] :]
-        value = _value(state.D, state.x, a)
-        gap = _gap(value, (state.x * state.y).sum(1))
-        at = state.at[better := gap < best_gap[state.at]]  # False for NaN
-        best_a[at], best_y[at], best_gap[at] = a[better], state.y[better], gap[better]
-        going = gap > tol
-        count = int(going.sum())
-        if count == 0:
-            break
-        if 2 * count <= len(going):
-            state = _Point(*(part[going] for part in state))
-        state = _newton(state)
-    return best_a, best_y
-
-
-def _newton(S: _Point) -> _Point:
-    """One predictor-corrector step; systems that break down stay where they are."""
-    D, x, m = S.D, S.x, S.x.shape[1]
-    z = S.p - S.q
-    off = (x - _combine(D, z[:, m:])) - z[:, :m]  # rounding of e, taken back in every step
-    theta = S.p / S.u + S.q / S.v
-    te, ta = theta[:, :m], theta[:, m:]
-    R = D * te.rsqrt().unsqueeze(1)
-    unit = (R.square().sum(2) + 1 / ta).rsqrt()
-    R *= unit.unsqueeze(2)
-    G = R @ R.mT
-    G.diagonal(dim1=-2, dim2=-1).fill_(1)
-    L, info = torch.linalg.cholesky_ex(G)
-
-    def direction(cp: Tensor | float, cq: Tensor | float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        h = cp / S.u - S.p - cq / S.v + S.q
-        he, ha = off - h[:, :m], h[:, m:]
-        rhs = unit * (ha / ta + _against(D, he / te))
-        da = unit * torch.cholesky_solve(rhs.unsqueeze(-1), L).squeeze(-1)
-        dy = (he - _combine(D, da)) / te
-        ds = torch.cat([dy, _against(D, dy)], 1)
-        return dy, ds, cp / S.u - S.p + S.p / S.u * ds, cq / S.v - S.q - S.q / S.v * ds
-
-    _, ds, dp, dq = direction(0.0, 0.0)
-    dual, primal = _reach(S.u, -ds, S.v, ds), _reach(S.p, dp, S.q, dq)
-    mu = (S.p * S.u + S.q * S.v).mean(1, keepdim=True) / 2
-    ahead = ((S.p + primal * dp) * (S.u - dual * ds) + (S.q + primal * dq) * (S.v + dual * ds)).mean(
-        1, keepdim=True
-    ) / 2
-    centre = (ahead / mu) ** 3 * mu
-    dy, ds, dp, dq = direction(centre + dp * ds, centre - dq * ds)
-    dual, primal = _reach(S.u, -ds, S.v, ds, 0.995), _reach(S.p, dp, S.q, dq, 0.995)
-    sound = (info == 0).unsqueeze(1) & torch.isfinite(dual * primal * dy.sum(1, keepdim=True))
-    move = lambda old, step, d: torch.where(sound, old + step * d, old)
-    p, q, u, v = move(S.p, primal, dp), move(S.q, primal, dq), move(S.u, dual, -ds), move(S.v, dual, ds)
-    return _Point(D, x, move(S.y, dual, dy), p, q, u, v, S.at)
-
-
-def _reach(s: Tensor, ds: Tensor, t: Tensor, dt: Tensor, part: float = 1.0) -> Tensor:
-    """The longest step <= 1, (n, 1), that keeps s and t positive, shortened to `part` of it."""
-    room = lambda x, dx: torch.where(dx < 0, -x / dx, torch.inf).amin(1, keepdim=True)
-    return (part * torch.minimum(room(s, ds), room(t, dt))).clamp(max=1)
-
-
-def _active_set(D: Tensor, x: Tensor, a: Tensor, y: Tensor, reach: float) -> tuple[Tensor, Tensor, Tensor]:
-    """`a` on the atoms in use alone, and the corner (a, y) nearby: e = 0 where y is unsaturated, D y = sign(a) in use.
-
-    Smallest corrections in the sense of least squares, by iterated Tikhonov steps: one Cholesky factor serves both,
-    and dependent atoms need no case.
-    """
-    unit = reach * x.abs().mean(1, keepdim=True)
-    e, c = x - _combine(D, a), _against(D, y)
-    atoms = a.abs() > unit * (1 - c.abs())
-    features = e.abs() < unit * (1 - y.abs())
-    M = D * atoms.unsqueeze(-1) * features.unsqueeze(1)
-    G = M @ M.mT
-    scale = G.diagonal(dim1=-2, dim2=-1).amax(1)
-    G.diagonal(dim1=-2, dim2=-1).add_(torch.where(scale > 0, 1e-13 * scale, 1).unsqueeze(1))
-    G.diagonal(dim1=-2, dim2=-1).add_((~atoms).to(G.dtype))
-    L, info = torch.linalg.cholesky_ex(G)
-    solve = lambda r: torch.cholesky_solve(r.unsqueeze(-1), L).squeeze(-1)
-    a, sign = a * atoms, a.sign() * atoms
-    cut = a
-    saturated = torch.where(features, y, torch.where(e == 0, y, e.sign()))
-    for _ in range(8):
-        a = a + solve(_against(M, x - _combine(D, a)))
-        saturated = saturated + _combine(M, solve((sign - _against(D, saturated)) * atoms))
-    sound = (info == 0).unsqueeze(1) & torch.isfinite(a.sum(1, keepdim=True) + saturated.sum(1, keepdim=True))
-    return cut, torch.where(sound, a, 0), torch.where(sound, saturated, 0)

@@ -30,24 +30,24 @@ class Atoms:
         return self.shape[0]
 
     def combine(self, a: Tensor) -> Tensor:
-        """`a D`, `(n, m)`."""
+        """Compute `a D`, `(n, m)`."""
         return a @ self.D
 
     def against(self, y: Tensor) -> Tensor:
-        """`y D'`, `(n, N)`."""
+        """Compute `y D'`, `(n, N)`."""
         return y @ self.D.mT
 
     def gram(self, features: bool) -> Tensor:
-        """`D'D` or `DD'`."""
+        """Compute `D'D` or `DD'`."""
         return self.D.mT @ self.D if features else self.D @ self.D.mT
 
     def some(self, chosen: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The atoms `chosen (n, W)` as `(n, W, f)`, and which f features these are (None: all)."""
+        """Return the atoms `chosen (n, W)` as `(n, W, f)`, and which f features these are (None: all)."""
         return self.D[chosen], None
 
     @cached_property
     def single(self) -> Atoms:
-        """The same in float32."""
+        """The same atoms in float32."""
         return Atoms(self.D.float())
 
     @cached_property
@@ -91,17 +91,17 @@ class SparseAtoms(Atoms):
 
     @cached_property
     def single(self) -> SparseAtoms:
-        """The same in float32."""
+        """The same atoms in float32."""
         return SparseAtoms(self.S, torch.float32)
 
 
 def atoms_of(X: Any) -> Atoms:
-    """Samples at unit length as atoms."""
+    """Bring samples to unit length, as atoms."""
     return SparseAtoms(unit_rows(X)) if sp.issparse(X) else Atoms(unit_rows(X))
 
 
 def unit_rows(X: Any) -> Any:
-    """Rows of X (tensor or scipy sparse) in float64 at length one, safe from overflow and underflow; zero rows stay."""
+    """Bring rows of X (tensor or scipy sparse) to length one, in float64, without overflow; zero rows stay."""
     if sp.issparse(X):
         return _unit_sparse_rows(sp.csr_array(X, dtype=np.float64))
     peak = X.abs().amax(1, keepdim=True).double() if X.shape[1] else X.new_zeros(len(X), 1).double()
@@ -111,7 +111,7 @@ def unit_rows(X: Any) -> Any:
 
 
 def unit_chunks(X: Any, rows: int) -> Iterator[tuple[slice, Tensor]]:
-    """Dense unit-length samples, so many rows at a time."""
+    """Yield dense unit-length samples, so many rows at a time."""
     step = max(1, rows)
     for a in range(0, max(1, X.shape[0]), step):
         Z = unit_rows(X[a : a + step])

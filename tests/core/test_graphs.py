@@ -91,14 +91,14 @@ def test_pairs_in_chunks_without_ties(budget, monkeypatch):
 
 def test_centring_keeps_candidates_few(monkeypatch):
     """Without it the answer is right too, but the bound on rounding would admit every pair."""
-    pairs, squared = 0, neighbors.Points.squared
+    pairs, measure = 0, neighbors.Points.measure
 
     def counted(points, i, j):
         nonlocal pairs
         pairs += len(i)
-        return squared(points, i, j)
+        return measure(points, i, j)
 
-    monkeypatch.setattr(neighbors.Points, "squared", counted)
+    monkeypatch.setattr(neighbors.Points, "measure", counted)
     X = np.random.default_rng(0).normal(size=(300, 5)) + 1e9
     np.testing.assert_array_equal(knn_graph(X, 4).toarray(), reference.knn_graph(X, 4))
     assert 1200 <= pairs <= 1210

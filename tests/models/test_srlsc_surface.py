@@ -74,7 +74,7 @@ def test_adjacencies_of_every_kind(Model, kind):
 def test_bad_graphs_are_named(Model):
     X, y, _ = blobs()
     for bad, message in (
-        (np.ones((3, 3)), "graph is over 3 samples, X has 60"),
+        (np.ones((3, 3)), "graph has 3 nodes, X has 60 samples"),
         (-np.ones((60, 60)), "graph: .*negative"),
         (np.triu(np.ones((60, 60))), "graph: .*not symmetric"),
         ("nn", "graph='nn' is not known"),

@@ -12,7 +12,7 @@ from sulf_reference import MILD, PAPER, K, fitted, loss, one_hot, problem, quiet
 from nnfactor.core import Fit, block_of
 from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.models.factorization.sulf import SULF
-from nnfactor.models.shared.labels import decide, labels_of
+from nnfactor.models.shared.labels import decide, decode_labels
 
 
 class TestReference:
@@ -179,7 +179,7 @@ class TestLabels:
             same([model.coef_, model.embedding_], [expected.coef_, expected.embedding_], 1e-12)
             assert list(model.classes_) == list(classes)
             np.testing.assert_array_equal(model.transduction_, np.asarray(classes)[expected.transduction_])
-            assert set(model.predict(views)) <= {*classes, labels_of(np.array([-1]), model.classes_)[0]}
+            assert set(model.predict(views)) <= {*classes, decode_labels(np.array([-1]), model.classes_)[0]}
             np.testing.assert_array_equal(np.asarray(before), np.asarray(labels))
         assert (expected.transduction_[y >= 0] == y[y >= 0]).all()
         shares = expected.label_distributions_
@@ -213,10 +213,10 @@ class TestLabels:
         assert model.predict(views)[4] == -1 and not model.transform(views)[4].any()
         assert decide(np.array([[0.0, 0], [-1, -2], [0, 3]])).tolist() == [-1, 0, 1]
         codes = np.array([0, -1, 1])
-        assert labels_of(codes, np.array(["ash", "elm"])).tolist() == ["ash", "-1", "elm"]
-        assert labels_of(codes, np.array([3, 200], dtype=np.uint8)).tolist() == [3, -1, 200]
-        assert labels_of(codes, np.array(["a", "b"], dtype=object)).tolist() == ["a", None, "b"]
-        assert labels_of(codes, np.array([False, True])).tolist() == [False, None, True]
+        assert decode_labels(codes, np.array(["ash", "elm"])).tolist() == ["ash", "-1", "elm"]
+        assert decode_labels(codes, np.array([3, 200], dtype=np.uint8)).tolist() == [3, -1, 200]
+        assert decode_labels(codes, np.array(["a", "b"], dtype=object)).tolist() == ["a", None, "b"]
+        assert decode_labels(codes, np.array([False, True])).tolist() == [False, None, True]
 
     def test_labels_help(self):
         rng = np.random.default_rng(0)

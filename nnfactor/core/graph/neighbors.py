@@ -46,30 +46,33 @@ class Points:
         self._bound(self.m)
 
     def upper(self, rows: Tensor) -> Tensor:
-        """`(len(rows), n)`, a new tensor."""
+        """Bound the squared distances of some rows to all samples, `(len(rows), n)`; a new tensor."""
         return expand_squares(self.samples[rows], self.columns, self.high[rows], self.high)
 
-    def squared(self, i: Tensor, j: Tensor) -> Tensor:
-        """Squared distances of pairs, not from centred samples: rounding there would break ties of integer data."""
+    def measure(self, i: Tensor, j: Tensor) -> Tensor:
+        """Measure squared distances of pairs from differences, in pieces."""
+        pieces = (torch.split(side, self.pairs_at_once) for side in (i, j))
+        return torch.cat([self._subtract(*piece) for piece in zip(*pieces, strict=True)])
+
+    def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
+        # not the centred samples, whose rounding would break ties of integers
         x, y = (self.X.index_select(0, side).double().div_(self.unit) for side in (i, j))
         return x.sub_(y).square_().sum(1)
 
     def take(self, rows: np.ndarray) -> Points:
-        """Some of the samples."""
+        """Return some of the samples."""
         return type(self)(self.X[rows])
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """`rows`, on the host and the device, in pieces whose distances to all samples are within the budget."""
+        """Split `rows`, on the host and the device, in pieces whose distances to all samples are within the budget."""
         step = max(1, BUDGET // self.n)
         for a in range(0, len(rows), step):
             yield rows[a : a + step], torch.from_numpy(rows[a : a + step]).to(self.device)
 
     def below(self, upper: Tensor, rows: Tensor, limit: Tensor) -> Pairs:
-        """All pairs (row, sample) that may be within `limit` (a column or a number). Overwrites `upper`."""
+        """List all pairs (row, sample) that may be within `limit` (a column or a number). Overwrites `upper`."""
         row, j = (upper.sub_(self.slack) <= limit + self.slack[rows, None]).nonzero().unbind(1)
-        pieces = (torch.split(side, self.pairs_at_once) for side in (rows[row], j))
-        squared = torch.cat([self.squared(*piece) for piece in zip(*pieces, strict=True)])
-        return rows[row].cpu().numpy(), j.cpu().numpy(), squared.cpu().numpy()
+        return rows[row].cpu().numpy(), j.cpu().numpy(), self.measure(rows[row], j).cpu().numpy()
 
     def _measure(self, shape: tuple[int, ...], largest: float) -> None:
         self.n, self.m = shape
@@ -96,14 +99,13 @@ class SparsePoints(Points):
         """As for `Points`."""
         return expand_squares(self.samples[rows.numpy()], self.columns, self.high[rows], self.high)
 
-    def squared(self, i: Tensor, j: Tensor) -> Tensor:
-        """As for `Points`."""
+    def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
         difference = self.samples[i.numpy()] - self.samples[j.numpy()]
         return torch.from_numpy(difference.power(2).sum(axis=1))
 
 
 def read_points(X: Any) -> Points:
-    """Samples `(n, ...)`, flattened, dense or sparse; a ValueError or TypeError says what is wrong with them."""
+    """Read samples `(n, ...)`, flattened, dense or sparse; a ValueError or TypeError says what is wrong with them."""
     sparse = is_sparse(X)
     X = read_csr(X, dtype=np.float64) if sparse else as_tensor(X)
     if X.ndim < 2 or 0 in X.shape:
@@ -115,8 +117,8 @@ def read_points(X: Any) -> Points:
     return SparsePoints(X) if sparse else Points(X.reshape(len(X), -1))
 
 
-def nearest(points: Points, p: int) -> Pairs:
-    """The p nearest others of every sample, ordered by (sample, distance, other)."""
+def find_nearest(points: Points, p: int) -> Pairs:
+    """Find the p nearest others of every sample, ordered by (sample, distance, other)."""
     found = []
     for here, rows in points.chunks(np.arange(points.n if p else 0)):
         upper = points.upper(rows)
@@ -131,8 +133,8 @@ def nearest(points: Points, p: int) -> Pairs:
     return join_pairs(found)
 
 
-def shortest(points: Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
-    """The shortest pairs of a sample of class c and one of another class, ordered by (distance, i, j)."""
+def find_shortest(points: Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
+    """Find the shortest pairs of a sample of class c and one of another class, ordered by (distance, i, j)."""
     inside = np.flatnonzero(code == c)
     best = join_pairs([])
     for here, rows in points.chunks(inside):
@@ -148,7 +150,7 @@ def shortest(points: Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
 
 
 def join_pairs(pairs: Sequence[Pairs]) -> Pairs:
-    """Several lists of pairs as one; of none, an empty one."""
+    """Join several lists of pairs; of none, an empty one."""
     none: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     i, j, squared = (np.concatenate(part) for part in zip(none, *pairs, strict=True))
     return i, j, squared

@@ -13,11 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ...kernels import check_kernel, fix_kernel
+from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, run_environment
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
 from ..shared.views import read_views
-from .co_training import _given
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -58,7 +58,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     embeddings_ : list of (n_samples, n_clusters)
         U_p, orthonormal columns.
     embedding_ : (n_samples, n_views n_clusters)
-        What k-means saw: rows of each U_p at unit length (or zero), side by side.
+        What k-means clusters: rows of each U_p at unit length (or zero), side by side.
     objective_ : float; history_ : array of the objective at the start and after every round
     n_iter_ : int; converged_ : bool; n_features_in_ : list of int; fit_info_ : dict
 
@@ -109,12 +109,12 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
             if self.n_clusters > n:
                 raise ValueError(f"n_clusters={self.n_clusters} needs as many samples, X has {n}")
             with torch.no_grad():
-                L = [self._similarities(source, p) for p, source in enumerate(sources)]
+                L = [self._similarities(inputs, p) for p, inputs in enumerate(sources)]
                 U, history = self._alternate(L)
                 rows = torch.cat([torch.nn.functional.normalize(u, dim=1) for u in U], dim=1)
             means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state)
             self.labels_ = means.fit(rows.cpu().numpy()).labels_
-            self.embeddings_, self.embedding_ = [_given(sources, u) for u in U], _given(sources, rows)
+            self.embeddings_, self.embedding_ = [as_given(u, sources[0]) for u in U], as_given(rows, sources[0])
             self.history_, self.objective_ = np.array(history), history[-1]
             self.fit_info_ = run_environment(sources[0].data)
         if not self.converged_:
@@ -131,10 +131,10 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
         tags.input_tags.sparse = True
         return tags
 
-    def _similarities(self, source: Inputs, p: int) -> Tensor:
-        """`D^-1/2 K D^-1/2`; rows without any similarity stay zero."""
+    def _similarities(self, inputs: Inputs, p: int) -> Tensor:
+        """Compute `D^-1/2 K D^-1/2`; rows without any similarity stay zero."""
         try:
-            K = fix_kernel(self.kernel, source.X, sigma=self.sigma, degree=self.degree).gram()[0]
+            K = fix_kernel(self.kernel, inputs.X, sigma=self.sigma, degree=self.degree).gram()[0]
             if float(K.min()) < 0:
                 raise ValueError(f"kernel={self.kernel!r}: {int((K < 0).sum())} similarities are negative; use 'rbf'")
         except ValueError as error:
@@ -145,14 +145,14 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
         return root[:, None] * K * root
 
     def _alternate(self, L: list[Tensor]) -> tuple[list[Tensor], list[float]]:
-        """The U_p, and the objective at the start and after every round."""
+        """Find the U_p; return them, and the objective at the start and after every round."""
         C, lam = int(self.n_clusters), float(self.lam)
-        U = [_leading(M, C) for M in L]
+        U = [_top_eigenvectors(M, C) for M in L]
         history, self.n_iter_, self.converged_ = [_agreement(L, U, lam)], 0, lam == 0 or len(L) == 1
         while not self.converged_ and self.n_iter_ < self.max_iter:
             for p, M in enumerate(L):
                 others = torch.cat(U[:p] + U[p + 1 :], dim=1)
-                U[p] = _leading(M + lam * others @ others.mT, C)
+                U[p] = _top_eigenvectors(M + lam * others @ others.mT, C)
             history.append(_agreement(L, U, lam))
             self.n_iter_ += 1
             self.converged_ = history[-1] - history[-2] <= self.tol * abs(history[-1])
@@ -166,10 +166,12 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
         check_kernel(self.kernel, self.sigma, self.degree)
 
 
-def _leading(M: Tensor, C: int) -> Tensor:
+def _top_eigenvectors(M: Tensor, C: int) -> Tensor:
+    """Return the eigenvectors of the C largest eigenvalues, largest first."""
     return torch.linalg.eigh(M)[1][:, -C:].flip(1)
 
 
 def _agreement(L: list[Tensor], U: list[Tensor], lam: float) -> float:
+    """Compute the objective that is maximised."""
     own = sum(float((u * (M @ u)).sum()) for u, M in zip(U, L, strict=True))
     return own + lam * sum(float((U[p].mT @ U[q]).square().sum()) for p in range(len(U)) for q in range(p))

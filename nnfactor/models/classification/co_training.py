@@ -1,8 +1,4 @@
-"""What multi-view methods are compared with in paper 001: co-training and co-regularized spectral clustering.
-
-Blum and Mitchell (1998), "Combining labeled and unlabeled data with co-training"; Kumar, Rai and Daume (2011),
-"Co-regularized multi-view spectral clustering". All work is in float64.
-"""
+"""Co-training (Blum and Mitchell 1998), with which Jiang et al. 2014 compare. All work is in float64."""
 
 from __future__ import annotations
 
@@ -13,15 +9,15 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor
 
+from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, run_environment
-from ..shared.labels import class_codes
+from ..shared.labels import encode_required_classes
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
 from ..shared.views import read_views
 from .base import margins
-from .ridge import Ridge, times
+from .ridge import Ridge, multiply
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -102,52 +98,49 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         nonnegative("alpha", self.alpha)
         if self.alpha == 0:
             raise ValueError("alpha must be > 0, got 0; with more features than samples ridge needs it, try 1e-6")
-        if y is None:
-            raise ValueError("CoTraining requires y to be passed, but the target y is None")
         with forget_and_restore_on_error(self):
             sources = read_views(self, X, reset=True, signed=True)
-            codes, classes = class_codes(y, sources[0].data.shape[0], stacklevel=3)
-            if not len(classes):
-                raise ValueError(f"y has no label: all {len(codes)} samples are unlabelled; CoTraining needs one")
+            first = sources[0]
+            codes, classes = encode_required_classes(self, y, first.data.shape[0], stacklevel=3)
             with torch.no_grad():
                 ridges = [Ridge.of(s, float(self.alpha)) for s in sources]
                 self.taught_, self.n_iter_ = self._teach(ridges, codes, len(classes))
                 fits = [ridge.fit(known, len(classes)) for ridge, known in zip(ridges, self.taught_, strict=True)]
                 scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
-                own = [ridge.own(*fit, s.scale) for ridge, fit, s in zip(ridges, fits, sources, strict=True)]
+                own = [ridge.to_data(*fit, s.scale) for ridge, fit, s in zip(ridges, fits, sources, strict=True)]
             self.classes_ = classes
-            self.coef_, self.intercept_ = ([_given(sources, F) for F in part] for part in zip(*own, strict=True))
-            scores = _distribution(np.asarray(scores))
+            self.coef_, self.intercept_ = ([as_given(F, first) for F in part] for part in zip(*own, strict=True))
+            scores = _clip(np.asarray(scores))
             scores[codes >= 0] = np.eye(len(classes))[codes[codes >= 0]]
-            self.label_distributions_ = _given(sources, torch.from_numpy(scores))
+            self.label_distributions_ = as_given(torch.from_numpy(scores), first)
             self.transduction_ = classes[scores.argmax(1)]
-            self.fit_info_ = run_environment(sources[0].data)
+            self.fit_info_ = run_environment(first.data)
         return self
 
     def decision_function(self, X: Any) -> Any:
-        """Summed scores of the views, `(n_samples, n_classes)`; each view's sum to 1 over the classes.
+        """Sum the scores of the views, `(n_samples, n_classes)`; each view's sum to 1 over the classes.
 
         For two classes the difference (n_samples,), > 0 for the second.
         """
-        sources, scores = self._scores(X)
-        return _given(sources, margins(torch.from_numpy(scores)))
+        sources, scores = self._sum_scores(X)
+        return as_given(margins(torch.from_numpy(scores)), sources[0])
 
     def predict_proba(self, X: Any) -> Any:
-        """Scores clipped at 0, rows to sum 1: an order of belief, not calibrated probabilities."""
-        sources, scores = self._scores(X)
-        return _given(sources, torch.from_numpy(_distribution(scores)))
+        """Clip scores at 0 and bring rows to sum 1: an order of belief, not calibrated probabilities."""
+        sources, scores = self._sum_scores(X)
+        return as_given(torch.from_numpy(_clip(scores)), sources[0])
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class with the largest summed score for every sample; of equals the first."""
-        scores = self._scores(X)[1]
+        """Predict the class with the largest summed score for every sample; of equals the first."""
+        scores = self._sum_scores(X)[1]
         return self.classes_[scores.argmax(1)]
 
-    def _scores(self, X: Any) -> tuple[list[Inputs], np.ndarray]:
+    def _sum_scores(self, X: Any) -> tuple[list[Inputs], np.ndarray]:
         check_is_fitted(self)
         sources, total = read_views(self, X, reset=False, signed=True), np.zeros(())
-        for source, W, b in zip(sources, self.coef_, self.intercept_, strict=True):
-            W, b = (torch.as_tensor(F).to(source.data.device, torch.float64) for F in (W, b))
-            total = total + (times(source.samples64(), W * source.scale) + b).cpu().numpy()
+        for inputs, W, b in zip(sources, self.coef_, self.intercept_, strict=True):
+            W, b = (torch.as_tensor(F).to(inputs.data.device, torch.float64) for F in (W, b))
+            total = total + (multiply(inputs.samples64(), W * inputs.scale) + b).cpu().numpy()
         return sources, total
 
     def __sklearn_tags__(self) -> Any:
@@ -156,7 +149,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         return tags
 
     def _teach(self, ridges: list[Ridge], codes: np.ndarray, n_classes: int) -> tuple[list[np.ndarray], int]:
-        """What every view knows at the end, and the number of rounds."""
+        """Let the views teach each other; return what each knows at the end, and the number of rounds."""
         labels = [codes.copy() for _ in ridges]
         taught = [np.zeros(len(codes), dtype=bool) for _ in ridges]
         rounds = int(self.n_rounds) if len(ridges) > 1 else 0
@@ -164,7 +157,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             lessons = []
             for ridge, known, told in zip(ridges, labels, taught, strict=True):
                 scores = ridge.scores(*ridge.fit(known, n_classes))
-                lessons.append(_surest(scores, (known < 0) & ~told, int(self.n_per_class)))
+                lessons.append(_choose_lesson(scores, (known < 0) & ~told, int(self.n_per_class)))
                 told |= lessons[-1][0] >= 0
             if not any((told >= 0).any() for told, _ in lessons):
                 return labels, done
@@ -173,8 +166,8 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
         return labels, rounds
 
 
-def _surest(scores: np.ndarray, open_: np.ndarray, n_per_class: int) -> tuple[np.ndarray, np.ndarray]:
-    """A lesson: classes (-1: none) and scores, for the surest open samples of every class."""
+def _choose_lesson(scores: np.ndarray, open_: np.ndarray, n_per_class: int) -> tuple[np.ndarray, np.ndarray]:
+    """Choose a lesson: classes (-1: none) and scores, for the surest open samples of every class."""
     best, top = scores.argmax(1), scores.max(1)
     classes = np.full(len(best), -1)
     for c in range(scores.shape[1]):
@@ -193,12 +186,7 @@ def _learn(known: np.ndarray, lessons: list[tuple[np.ndarray, np.ndarray]]) -> N
     known[new] = answer[new]
 
 
-def _distribution(scores: np.ndarray) -> np.ndarray:
-    """Rows sum to the number of views before, so the largest is positive."""
-    scores = np.maximum(scores, 0)
+def _clip(scores: np.ndarray) -> np.ndarray:
+    """Clip scores at 0 and bring rows to sum 1."""
+    scores = np.maximum(scores, 0)  # rows summed to the number of views: the largest entry is positive
     return scores / scores.sum(1, keepdims=True)
-
-
-def _given(sources: list[Inputs], F: Tensor) -> Any:
-    """A result in the kind, on the device and in the dtype of the views."""
-    return sources[0].to_caller(F.to(sources[0].data.device, sources[0].data.dtype))

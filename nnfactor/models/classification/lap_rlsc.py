@@ -8,16 +8,17 @@ from typing import Any
 from torch import Tensor
 
 from ..shared.inputs import Inputs
+from ..shared.parameters import whole
 from .base import Points, graph_of
-from .srlsc import _KernelLeastSquares
+from .srlsc import KernelLeastSquares
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class LapRLSC(_KernelLeastSquares):
+class LapRLSC(KernelLeastSquares):
     """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
 
-    L is the Laplacian of the neighbour graph, all links of weight 1 (the rival of paper 003; its Eq. 2 is 2 f'Lf, here
-    L and CI stand as printed).
+    L is the Laplacian of the neighbour graph, all links of weight 1. Fan et al. 2011 compare with it; their Eq. 2 is
+    2 f'Lf, here L and CI stand as printed.
 
     Parameters
     ----------
@@ -26,13 +27,13 @@ class LapRLSC(_KernelLeastSquares):
     graph : "knn" or an adjacency (n_samples, n_samples)
         Array, tensor, scipy sparse or `Graph`; symmetric, >= 0.
     n_neighbors : int
-        7 as in the paper; n_samples - 1 at most.
+        7 as in Fan et al. 2011; n_samples - 1 at most.
 
     Attributes
     ----------
     classes_, transduction_, label_distributions_, scores_, dual_coef_, n_features_in_, feature_names_in_, fit_info_
         As for `SRLSC`.
-    graph_ : Links
+    graph_ : Graph
 
     Examples
     --------
@@ -52,6 +53,10 @@ class LapRLSC(_KernelLeastSquares):
     device: Any = "auto"
     dtype: Any = "auto"
 
-    def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        whole("n_neighbors", self.n_neighbors)
+
+    def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
         self.graph_ = graph_of(self.graph, points, self.n_neighbors)
         return self.graph_.degree(K) * K - self.graph_.product(K)

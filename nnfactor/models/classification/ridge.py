@@ -25,9 +25,9 @@ class Ridge:
     device: torch.device
 
     @classmethod
-    def of(cls, source: Inputs, alpha: float) -> Ridge:
-        """For one view, as it was read."""
-        X, device = source.samples64(), source.data.device
+    def of(cls, inputs: Inputs, alpha: float) -> Ridge:
+        """Prepare one view, as it was read."""
+        X, device = inputs.samples64(), inputs.data.device
         if not isinstance(X, Tensor):
             mean = np.asarray(X.mean(axis=0)).ravel()
             energy, offset = X.power(2).sum() / X.shape[0] - mean @ mean, torch.zeros(X.shape[1], dtype=torch.float64)
@@ -39,40 +39,40 @@ class Ridge:
         return cls(X / unit, offset.to(device), unit, alpha, device)
 
     def fit(self, codes: np.ndarray, n_classes: int) -> tuple[Tensor, Tensor]:
-        """Weights `(m, C)` and intercept `(C,)` from the samples with a code >= 0."""
+        """Fit weights `(m, C)` and the intercept `(C,)` to the samples with a code >= 0."""
         X, at = self.X[codes >= 0], torch.from_numpy(codes[codes >= 0]).to(self.device)
         n = len(at)
         Y = torch.eye(n_classes, dtype=torch.float64, device=self.device)[at]
         share, rest = Y.mean(0), Y - Y.mean(0)
-        mean = times(X.T, Y.new_full((n, 1), 1 / n)).ravel()
+        mean = multiply(X.T, Y.new_full((n, 1), 1 / n)).ravel()
         if n <= X.shape[1]:
             K = _gram(X)
             K = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
-            W = times(X.T, _solve(K, self.alpha * n, rest))
+            W = multiply(X.T, _solve(K, self.alpha * n, rest))
         else:
-            W = _solve(_gram(X.T) - n * torch.outer(mean, mean), self.alpha * n, times(X.T, rest))
+            W = _solve(_gram(X.T) - n * torch.outer(mean, mean), self.alpha * n, multiply(X.T, rest))
         return W, share - mean @ W
 
     def scores(self, W: Tensor, b: Tensor) -> np.ndarray:
-        """For all samples, on the host."""
-        return (times(self.X, W) + b).cpu().numpy()
+        """Score all samples; on the host."""
+        return (multiply(self.X, W) + b).cpu().numpy()
 
-    def own(self, W: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-        """Weights and intercept for the data as they were given."""
+    def to_data(self, W: Tensor, b: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+        """Convert weights and intercept to the data as they were given."""
         W = W / self.unit
         return W / scale, b - self.offset @ W
 
 
-def times(X: Any, W: Tensor) -> Tensor:
-    """`X @ W`; sparse `X` on the host."""
+def multiply(X: Any, W: Tensor) -> Tensor:
+    """Compute `X @ W`; sparse `X` on the host."""
     return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) if sp.issparse(X) else X @ W
 
 
 def _solve(G: Tensor, ridge: float, B: Tensor) -> Tensor:
-    """`(G + ridge)^-1 B` for positive semidefinite `G`; near the one of minimum norm where rounding beats it."""
+    """Solve `(G + ridge) W = B` for positive semidefinite `G`; near the one of minimum norm where rounding beats it."""
     return solve_spd(G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device), B)
 
 
 def _gram(X: Any) -> Tensor:
-    """`X X'`, dense."""
+    """Compute `X X'`, dense."""
     return torch.from_numpy((X @ X.T).toarray()) if sp.issparse(X) else X @ X.T

@@ -12,10 +12,11 @@ from torch import Tensor
 
 from ...sparse_coding.basis_pursuit import l1_code
 from ...sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
+from ..shared.arrays import as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
 from .base import Points, SemiSupervised, margins
-from .srlsc import _settled
+from .srlsc import check_solver, warn_of_gaps
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -46,8 +47,8 @@ class SRC(SemiSupervised):
 
     Notes
     -----
-    The paper's entries for SRC below chance come from an infeasible formulation; this one is always feasible. Sparse X
-    stays sparse, as in `SRLSC`.
+    The entries for SRC below chance in Fan et al. 2011 come from an infeasible formulation; this one is always
+    feasible. Sparse X stays sparse, as in `SRLSC`.
 
     Examples
     --------
@@ -63,38 +64,41 @@ class SRC(SemiSupervised):
     dtype: Any = "auto"
 
     def decision_function(self, X: Any) -> Any:
-        """As `scores_`: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
-        scores, source = self._new(X)
-        return source.to_caller(margins(scores).to(source.data.dtype))
+        """Return what `scores_` is (n_samples, n_classes); for two classes the difference, > 0 for the second."""
+        scores, inputs = self._score_new(X)
+        return as_given(margins(scores), inputs)
 
-    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        known, X = Y.sum(1) > 0, source.samples64()
+    def _check_parameters(self) -> None:
+        check_solver(self)
+
+    def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+        known, X = Y.sum(1) > 0, inputs.samples64()
         at = known.cpu().numpy() if sp.issparse(X) else known
         self._members, D = Y[known], unit_rows(X[at])
-        own = str(source.data.dtype).removeprefix("torch.")
-        self.dictionary_ = D.astype(own) if sp.issparse(D) else source.to_caller(D.to(source.data.dtype))
+        own = str(inputs.data.dtype).removeprefix("torch.")
+        self.dictionary_ = D.astype(own) if sp.issparse(D) else as_given(D, inputs)
         self._atoms = D
         scores = Y.clone()
-        scores[~known] = self._explained(X[~at])
+        scores[~known] = self._explain(X[~at])
         return scores, nearest_distribution(scores)
 
-    def _decide(self, source: Inputs) -> Tensor:
-        return self._explained(source.samples64())
+    def _decide(self, inputs: Inputs) -> Tensor:
+        return self._explain(inputs.samples64())
 
-    def _explained(self, X: Points) -> Tensor:
+    def _explain(self, X: Points) -> Tensor:
         members, D = self._members, self._atoms
         if not X.shape[0]:
             return members.new_zeros(0, len(self.classes_))
         D = D if sp.issparse(D) or sp.issparse(X) else D.to(X.device)
         found = l1_code(D, X, tol=self.tol, max_rounds=self.max_rounds)
-        _settled(self, found)
+        warn_of_gaps(self, found)
         atoms = SparseAtoms(D) if sp.issparse(D) else Atoms(D)
         pieces = found.codes.split(max(1, CHUNK // atoms.shape[1]))
-        return torch.cat([_shares_of_classes(a, atoms, members.to(a.device)) for a in pieces]).to(members.device)
+        return torch.cat([_explain_by_class(a, atoms, members.to(a.device)) for a in pieces]).to(members.device)
 
 
-def _shares_of_classes(codes: Tensor, atoms: Atoms, members: Tensor) -> Tensor:
-    """1 - ||x - e - D_c'a_c|| / ||x - e|| for every class, x - e = D'a; zeros where the code is zero."""
+def _explain_by_class(codes: Tensor, atoms: Atoms, members: Tensor) -> Tensor:
+    """Compute 1 - ||x - e - D_c'a_c|| / ||x - e|| for every class, x - e = D'a; zeros where the code is zero."""
     size = atoms.combine(codes).norm(dim=1, keepdim=True)
     left = torch.stack([atoms.combine(codes * (1 - one)).norm(dim=1) for one in members.unbind(1)], 1)
     shares = 1 - left / torch.where(size > 0, size, 1)

@@ -1,8 +1,4 @@
-"""Classifiers with sparse codes or a Laplacian as regulariser (paper 003), and sparse-representation classification.
-
-Fan, Gu, Qiao and Zhang (2011), "Sparse regularization for semi-supervised classification"; LapRLSC: Belkin, Niyogi and
-Sindhwani (2006); SRC: Wright, Yang, Ganesh, Sastry and Ma (2009).
-"""
+"""Sparse regularised least squares classification (Fan et al. 2011), and its base with any regulariser."""
 
 from __future__ import annotations
 
@@ -20,65 +16,66 @@ from torch import Tensor
 from ...core.graph.distances import gaussian
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
+from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
-from ..shared.parameters import one_of
-from .base import Points, SemiSupervised, as_float64, distances, margins
+from ..shared.parameters import nonnegative, one_of, positive, whole
+from .base import Points, SemiSupervised, margins, measure_distances
 
 
-class _KernelLeastSquares(SemiSupervised):
+class KernelLeastSquares(SemiSupervised):
     """B = (J K + CA I + CI M K)^-1 Y and the decision K(x, .) B; a subclass says what M K is."""
 
     @abstractmethod
-    def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
-        """M K, (n, n)."""
+    def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
+        """Compute M K, (n, n)."""
 
     def _check_parameters(self) -> None:
-        super()._check_parameters()
-        if not np.isscalar(self.sigma):
-            raise ValueError(f"sigma must be a finite number > 0, got {self.sigma!r}")
+        positive("CA", self.CA)
+        nonnegative("CI", self.CI)
+        positive("sigma", self.sigma)
+        one_of("normalize", self.normalize, (True, False))
 
     def decision_function(self, X: Any) -> Any:
-        """K(x, .) B: (n_samples, n_classes), and for two classes the difference (n_samples,), > 0 for the second."""
-        scores, source = self._new(X)
-        return source.to_caller(margins(scores).to(source.data.dtype))
+        """Return K(x, .) B (n_samples, n_classes); for two classes the difference (n_samples,), > 0 for the second."""
+        scores, inputs = self._score_new(X)
+        return as_given(margins(scores), inputs)
 
-    def _learn(self, source: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        one_of("normalize", self.normalize, (True, False))
-        self._unit = source.scale
-        points = self._points = self._prepared(source)
+    def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+        self._unit = inputs.scale
+        points = self._points = self._scale_points(inputs)
         K = self._kernel(points, Y.device).fill_diagonal_(1)
         J = as_float64(codes >= 0, Y.device).double().unsqueeze(1)
-        system = J * K + float(self.CI) * self._smooth(source, points, K)
+        system = J * K + float(self.CI) * self._smooth(inputs, points, K)
         system.diagonal().add_(float(self.CA))
         B = torch.linalg.solve(system, Y)  # one matrix: K semidefinite and CA > 0 make it regular
-        self.dual_coef_ = source.to_caller(B.to(source.data.dtype))
+        self.dual_coef_ = as_given(B, inputs)
         F = K @ B
         return F, nearest_distribution(F)
 
-    def _decide(self, source: Inputs) -> Tensor:
-        points = self._prepared(source)
-        device = source.data.device
+    def _decide(self, inputs: Inputs) -> Tensor:
+        points = self._scale_points(inputs)
+        device = inputs.data.device
         B = as_float64(self.dual_coef_, device)
         step = max(1, (1 << 22) // len(B))
         pieces = (points[a : a + step] for a in range(0, points.shape[0], step))
         return torch.cat([self._kernel(z, device) @ B for z in pieces])
 
-    def _prepared(self, source: Inputs) -> Points:
-        points = source.samples64()
+    def _scale_points(self, inputs: Inputs) -> Points:
+        points = inputs.samples64()
         if not self.normalize:
-            return points * (source.scale / self._unit)
+            return points * (inputs.scale / self._unit)
         return unit_rows(points)
 
     def _kernel(self, Z: Points, device: torch.device) -> Tensor:
-        """exp(-||z - x||^2 / sigma^2) against the training samples, no factor 2."""
+        """Compute exp(-||z - x||^2 / sigma^2) against the training samples, no factor 2."""
         width = float(self.sigma) / (1.0 if self.normalize else self._unit)
-        return gaussian(distances(Z, self._points).to(device), width)
+        return gaussian(measure_distances(Z, self._points).to(device), width)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SRLSC(_KernelLeastSquares):
-    """Sparse regularised least squares classification: the decision function keeps the l1 codes (paper 003, Eq. 17).
+class SRLSC(KernelLeastSquares):
+    """Sparse regularised least squares: the decision function keeps the l1 codes (Fan et al. 2011, Eq. 17).
 
     Every sample is coded by all others, min ||a||_1 + ||e||_1 subject to x_i = X'a + e (Eq. 7); with the codes as rows
     of A, M = (I - A)'(I - A), K the Gaussian kernel and J the labelled samples,
@@ -90,17 +87,16 @@ class SRLSC(_KernelLeastSquares):
         Weights of the norm (> 0) and of the codes (>= 0): gamma_A l and gamma_I l / (l + u)^2 of the paper, whose
         values 0.005 and 0.01 are the defaults.
     sigma : float
-        Width of exp(-||x - y||^2 / sigma^2), in units of length of a sample; the paper's 0.5.
+        Width of exp(-||x - y||^2 / sigma^2), in units of length of a sample; 0.5 as in the paper.
     normalize : bool
         Bring samples to unit length for the kernel too (step 1 of the paper's Algorithm 1; sigma = 0.5 makes sense
         there only). Codes are of unit-length samples in any case. False: sigma is in the units of X.
     codes : "l1" or (n_samples, n_samples)
         "l1": computed here. They depend on X alone and take nearly all the time; with other labels or weights for the
-        same samples hand over `codes_` of an earlier fit, or `core.l1.l1_codes(X).codes` (array, tensor or scipy
-        sparse). One code a row, zeros on the diagonal, any sign.
+        same samples hand over `codes_` of an earlier fit, or those of `sparse_coding.basis_pursuit.l1_codes` (array,
+        tensor or scipy sparse). One code a row, zeros on the diagonal, any sign.
     tol : float
-        Certified relative duality gap of every code (`core.l1.l1_codes`). On 2000 faces of 38 people the accuracy
-        is the same within 0.5 % for gaps from 1e-1 to 1e-4.
+        Certified relative duality gap of every code.
     max_rounds : int
         Rounds of the code solver.
     device, dtype
@@ -126,7 +122,8 @@ class SRLSC(_KernelLeastSquares):
 
     Notes
     -----
-    A ConvergenceWarning says so if a code misses `tol`. Time is that of the codes (about 0.1 s each for 2000 samples of
+    A ConvergenceWarning says so if a code misses `tol`. On 2000 faces of 38 people the accuracy is the same within
+    0.5 % for gaps from 1e-1 to 1e-4. Time is that of the codes (about 0.1 s each for 2000 samples of
     1024 features on one core) plus O(n^3); memory O(n^2). Sparse X stays sparse: in the host, a chunk of samples is
     dense at a time (64 MB), and the atoms of one batch on the features in use.
 
@@ -134,7 +131,6 @@ class SRLSC(_KernelLeastSquares):
     --------
     >>> import numpy as np
     >>> from nnfactor import SRLSC
-    >>> import numpy as np
     >>> X = np.array([[1, 0, 0], [0.9, 0.1, 0], [1, 0.1, 0], [0, 0, 1], [0, 0.1, 0.9], [0, 0, 0.8]])
     >>> model = SRLSC().fit(X, [0, -1, -1, 1, -1, -1])
     >>> model.transduction_.tolist()
@@ -153,25 +149,29 @@ class SRLSC(_KernelLeastSquares):
     device: Any = "auto"
     dtype: Any = "auto"
 
-    def _smooth(self, source: Inputs, points: Points, K: Tensor) -> Tensor:
-        A, gaps = self._coded(source, K)
-        self.codes_, self.code_gaps_ = source.to_caller(A.to(source.data.dtype)), source.to_caller(gaps)
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        check_solver(self)
+
+    def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
+        A, gaps = self._encode(inputs, K)
+        self.codes_, self.code_gaps_ = as_given(A, inputs), inputs.to_caller(gaps)
         residue = K - A @ K
         return residue - A.mT @ residue
 
-    def _coded(self, source: Inputs, K: Tensor) -> tuple[Tensor, Tensor]:
-        """Codes of the samples, on the device of K, and their gaps."""
+    def _encode(self, inputs: Inputs, K: Tensor) -> tuple[Tensor, Tensor]:
+        """Return codes of the samples, on the device of K, and their gaps."""
         if not isinstance(self.codes, str):
-            A = _given_codes(self.codes, len(K), K.device)
+            A = _read_codes(self.codes, len(K), K.device)
             return A, torch.full_like(A[:, 0], torch.nan)
         one_of("codes", self.codes, ("l1",), f"codes ({len(K)}, {len(K)})")
-        found = l1_codes(source.samples64(), tol=self.tol, max_rounds=self.max_rounds)
-        _settled(self, found)
+        found = l1_codes(inputs.samples64(), tol=self.tol, max_rounds=self.max_rounds)
+        warn_of_gaps(self, found)
         return found.codes.to(K.device), found.gap
 
 
-def _given_codes(codes: Any, n: int, device: torch.device) -> Tensor:
-    """Codes that somebody computed before, checked, (n, n) float64."""
+def _read_codes(codes: Any, n: int, device: torch.device) -> Tensor:
+    """Check codes that were computed before; return them as (n, n) float64."""
     given = codes.toarray() if sp.issparse(codes) else codes
     A = as_float64(given if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64), device).double()
     if tuple(A.shape) != (n, n):
@@ -183,7 +183,14 @@ def _given_codes(codes: Any, n: int, device: torch.device) -> Tensor:
     return A
 
 
-def _settled(estimator: Any, found: Codes) -> None:
+def check_solver(estimator: Any) -> None:
+    """Check the parameters of the code solver (ValueError)."""
+    positive("tol", estimator.tol)
+    whole("max_rounds", estimator.max_rounds, least=0)
+
+
+def warn_of_gaps(estimator: Any, found: Codes) -> None:
+    """Warn once if some codes stopped before their duality gap was `tol`."""
     missed = int((found.gap > estimator.tol).sum())
     if missed:
         warnings.warn(

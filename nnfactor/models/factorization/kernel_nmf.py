@@ -1,4 +1,4 @@
-"""Nonnegative factorization in kernel space (paper 004, first part), and polynomial NMF (Buciu et al. 2008)."""
+"""Nonnegative factorization in kernel space (Zhang and Liu 2009)."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from ..shared.parameters import one_of
 from ..shared.solvers import unsupervised_rule
 
 
-class _InFeatureSpace(Factorization):
+class InFeatureSpace(Factorization):
     """Components are not points of the data space."""
 
     @property
     def inverse_transform(self) -> NoReturn:
-        """There is none: a combination in feature space has no exact pre-image among the data."""
+        """Refuse: a combination in feature space has no exact pre-image among the data."""
         raise AttributeError(f"{type(self).__name__} has no inverse_transform: feature space has no pre-images")
 
     @property
     def to_cp(self) -> NoReturn:
-        """There is none: the model is not a CP model of the data."""
+        """Refuse: the model is not a CP model of the data."""
         raise AttributeError(f"{type(self).__name__} has no to_cp: it is not a CP model of the data")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class KernelNMF(_InFeatureSpace):
-    """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009, paper 004).
+class KernelNMF(InFeatureSpace):
+    """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009).
 
-    Finds bases `phi(X)' A` in feature space. With `B = R A` that is Frobenius NMF of the root of the kernel matrix K of
-    the samples: minimises `||R - B V'||^2`, R = max(K^(1/2), 0), over nonnegative V and B (n x k);
+    Finds bases `phi(X)' A` in feature space. With `U = R A` (B in the paper) that is Frobenius NMF of the root of the
+    kernel matrix K of the samples: minimises `||R - U V'||^2`, R = max(K^(1/2), 0), over nonnegative V and U (n x k);
     the objective carries no 1/2. Once K is there, no cost depends on the number of features.
 
     Parameters
@@ -53,17 +53,16 @@ class KernelNMF(_InFeatureSpace):
         fitted ones (n_new, n). A callable gets two sets of samples (arrays, or tensors if `fit` got one; sparse
         as they are) and returns their kernel matrix. All must be positive semidefinite.
     sigma : "median" or float
-        Width of "rbf", in the units of X. "median", the median distance of two samples, is in the useful range.
+        Width of "rbf", in the units of X. "median": the median distance of two samples, which follows their scale.
     degree : int
         Of "poly".
     features : {"exact", "paper"}
         What `transform` returns for the kernel row k of a sample. "exact": its least-squares coefficients
-        `k A (A'KA)^+`. "paper": `k K^-1 (A^+)'`, which assumes a pseudo-inverse identity that does not hold (3-23 %
-        off). Both may be negative; both drop directions that rounding drowns: eigenvalues of K and A'KA below `n eps`
-        of the largest.
+        `k A (A'KA)^+`. "paper": `k K^-1 (A^+)'`, which assumes a pseudo-inverse identity that does not hold. Both may
+        be negative; both leave out eigenvalues of K and A'KA below `n eps` of the largest, which are rounding.
     solver : {"multiplicative", "mu", "auto", "hals", "projected"}
-        "multiplicative": the paper's rules, B first, then V with the new B. "auto" is that of `NMF`, and faster.
-    init : {"auto", "random", "nndsvda"} or tuple (V, B)
+        "multiplicative": the paper's rules, U first, then V with the new U. "auto" is that of `NMF`, and faster.
+    init : {"auto", "random", "nndsvda"} or tuple (V, U)
         As for `NMF`, of R; both arrays (n, k).
     n_init, max_iter, tol, random_state, device, dtype, callback, verbose
         As for `NMF`. The kernel and its root are float64 whatever the dtype.
@@ -72,16 +71,16 @@ class KernelNMF(_InFeatureSpace):
     ----------
     embedding_ : (n_samples, k)
         The fitted V.
-    factors_ : list with B (n_samples, k)
+    factors_ : list with U (n_samples, k)
     dual_coef_ : (n_samples, k)
-        A = R^+ B: component j is `sum_i A_ij phi(x_i)`.
+        A = R^+ U: component j is `sum_i A_ij phi(x_i)`.
     root_clipped_ : float
         Norm of the negative part of K^(1/2) that was set to 0, over the norm of K^(1/2). If it is not small, R^2 is
         not K, and the model is one of another kernel.
     kernel_ : nnfactor.kernels.Kernel
         The kernel fixed on the samples, with `sigma`; it keeps them.
     loss_, reconstruction_err_ : float
-        `||R - B V'||^2` and its square root.
+        `||R - U V'||^2` and its square root.
     n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
 
@@ -93,7 +92,8 @@ class KernelNMF(_InFeatureSpace):
 
     Notes
     -----
-    Time O(n^3) for the root and O(n^2 k) per iteration, memory a few n^2.
+    Time O(n^3) for the root and O(n^2 k) per iteration, memory a few n^2. The features "paper" were 3 to 23 % from the
+    least-squares ones.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class KernelNMF(_InFeatureSpace):
         return inputs
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
-        """R, which is factored, what its decomposition says, and the kernel."""
+        """Fix the kernel and take its root R, which is factored."""
         kernel = fix_kernel(self.kernel, self._samples(inputs, keep=True), sigma=self.sigma, degree=self.degree)
         held = torch.finfo(inputs.data.dtype)
         if not held.tiny <= kernel.root_unit <= held.max:
@@ -147,7 +147,7 @@ class KernelNMF(_InFeatureSpace):
         found = super()._results(inputs, learnt, model, run)
         del found["components_"]  # U' has a column per sample, not per feature
         U = place_factor(found["factors_"][0], model.data[0]).double()
-        A, found["_maps"] = _feature_maps(U, *learnt["roots"])
+        A, found["_maps"] = _map_features(U, *learnt["roots"])
         found["dual_coef_"] = inputs.to_caller((A / model.scales[0]).to(inputs.data.dtype))
         return found
 
@@ -157,7 +157,7 @@ class KernelNMF(_InFeatureSpace):
         return K @ self._maps[self.features].to(device) * kernel.root_unit
 
     def _samples(self, inputs: Inputs, keep: bool = False) -> Any:
-        """What a kernel is computed from; a copy that survives changes of the caller's data, if it is kept."""
+        """Return what a kernel is computed from; to `keep` it, a copy that the caller cannot write to."""
         X = inputs.X
         if callable(self.kernel) and isinstance(X, Tensor) and not inputs.as_torch:
             X = X.cpu().numpy()
@@ -184,20 +184,20 @@ class KernelNMF(_InFeatureSpace):
         return tags
 
 
-def _feature_maps(
-    B: Tensor, S: Tensor, R: Tensor, values: Tensor, E: Tensor, eps: float
+def _map_features(
+    U: Tensor, S: Tensor, R: Tensor, values: Tensor, E: Tensor, eps: float
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """A = R^+ B, and what kernel rows are multiplied with: `A (A'KA)^+` ("exact"), `K^+ (A^+)'` ("paper").
+    """Compute A = R^+ U, and what kernel rows are multiplied with: `A (A'KA)^+` ("exact"), `K^+ (A^+)'` ("paper").
 
     S = K^(1/2) = E diag(sqrt(values)) E'. A'KA is a Gram of S A: formed as A' (K A) it would cancel.
     """
     cut = len(S) * eps
     if torch.equal(R, S):
-        A = invert_spectrum(values.sqrt(), E, 0) @ B
+        A = invert_spectrum(values.sqrt(), E, 0) @ U
     else:  # clamping may have made R indefinite
         roots, axes = torch.linalg.eigh(R)
-        A = invert_spectrum(roots, axes, cut**0.5) @ B
+        A = invert_spectrum(roots, axes, cut**0.5) @ U
     moments, axes = torch.linalg.eigh(gram(S @ A))
     exact = A @ invert_spectrum(moments, axes, cut)
-    paper = invert_spectrum(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).mT
+    paper = invert_spectrum(values, E, 0) @ torch.linalg.pinv(A, rtol=cut).T
     return A, {"exact": exact, "paper": paper}

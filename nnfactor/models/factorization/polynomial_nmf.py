@@ -19,11 +19,11 @@ from ..shared.base import cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor
 from ..shared.parameters import one_of
-from .kernel_nmf import _InFeatureSpace
+from .kernel_nmf import InFeatureSpace
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class PolynomialNMF(_InFeatureSpace):
+class PolynomialNMF(InFeatureSpace):
     """Polynomial NMF, PNMF (Buciu, Nikolaidis and Pitas 2008; paper 004, section 2.2): bases in the data space.
 
     Minimises `sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2`, `phi(x)'phi(y) = (x'y)^d`, over nonnegative V (n x k) and

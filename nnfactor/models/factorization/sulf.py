@@ -25,7 +25,7 @@ from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array
-from ..shared.labels import class_codes, decide, labels_of
+from ..shared.labels import decide, decode_labels, encode_classes
 from ..shared.parameters import nonnegative, one_of, positive
 from ..shared.views import (
     class_scores,
@@ -182,7 +182,7 @@ class SULF(ClassifierMixin, Factorization):
         if not hasattr(self, "coef_"):
             why = "beta=0 leaves the labels out" if len(self.classes_) else "it was fitted without any label"
             raise ValueError(f"SULF cannot predict: {why}. Fit with labels and beta > 0, or classify transform(X)")
-        return labels_of(decide(host(self.transform(X)) @ host(self.coef_)), self.classes_)
+        return decode_labels(decide(host(self.transform(X)) @ host(self.coef_)), self.classes_)
 
     def to_cp(self) -> Any:
         """As for `NMF`, with one view (else ValueError)."""
@@ -201,7 +201,7 @@ class SULF(ClassifierMixin, Factorization):
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
         """Classes and one-hot labels; the scales of the views and the unit of the objective."""
         data, views = inputs.data, inputs.views
-        codes, classes = class_codes(y, data.shape[0], stacklevel=6)
+        codes, classes = encode_classes(y, data.shape[0], stacklevel=6)
         scales, sizes, unit = view_scales(list(views), bool(self.scale_views))
         return {
             "classes_": classes,
@@ -284,7 +284,9 @@ class SULF(ClassifierMixin, Factorization):
             scores = class_scores(V, W)
             found["coef_"] = to_caller(W)
             found["label_distributions_"] = to_caller(distributions(scores, codes))
-            found["transduction_"] = labels_of(np.where(codes >= 0, codes, decide(host(scores))), learnt["classes_"])
+            found["transduction_"] = decode_labels(
+                np.where(codes >= 0, codes, decide(host(scores))), learnt["classes_"]
+            )
         if self.n_init > 1:
             found["restarts_"]["view_weights"] = host(run.factors["pi"][:, 0])
         found["converged_"] &= not self._rises(found["history_"])

@@ -1,6 +1,4 @@
-"""Discriminant PCA (paper 004, second part), and what the closed-form linear projections share.
-
-Sun and Zhang (2009), "A new discriminant principal component analysis method with partial supervision".
+"""Base of the closed-form linear projections, and the scatter matrices that they are made of.
 
 Scatter matrices of dense data are sums of squares of differences (from class means, or along links), never differences
 of large sums: they stay positive semidefinite, and exact when classes are far apart. All of it runs in float64.
@@ -20,37 +18,39 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core.data.csr import CSR
-from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
+from ..shared.arrays import as_float64, as_given
+from ..shared.inputs import Inputs, move_to_cpu, read, run_environment
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 
 SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding
 
 
-class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the linear projections: `transform(X) = (X - mean_) components_.T`, for data of any sign."""
 
     def transform(self, X: Any) -> Any:
-        """Coordinates of samples `(n_samples, n_components_)` in the kind and dtype of `X`; every row by itself."""
+        """Project samples to `(n_samples, n_components_)`, in the kind and dtype of `X`; every row by itself."""
         check_is_fitted(self)
-        source = read(self, X, reset=False, signed=True)
-        device = source.data.device
-        W, mean = _double(self.components_, device).mT, _double(self.mean_, device) / source.scale
+        inputs = read(self, X, reset=False, signed=True)
+        device = inputs.data.device
+        W, mean = as_float64(self.components_, device).mT, as_float64(self.mean_, device) / inputs.scale
         with torch.no_grad():
-            Z = _project(source.points(), W, mean)
-        return source.to_caller((Z * source.scale).to(source.data.dtype))
+            Z = _project(inputs.points(), W, mean)
+        return as_given(Z * inputs.scale, inputs)
 
-    def _publish(self, source: Inputs, W: Tensor, mean: Tensor) -> None:
-        """Set the fitted attributes from directions `W (m, d)` and the mean in the source's unit."""
-        data = source.data
-        turn = lambda F: source.to_caller(F.to(data.device, data.dtype))
-        self.components_, self.mean_ = turn(W.mT), turn(mean * source.scale)
+    def _publish(self, inputs: Inputs, W: Tensor, mean: Tensor) -> None:
+        """Set the fitted attributes from directions `W (m, d)` and the mean in the unit of the inputs."""
+        self.components_, self.mean_ = as_given(W.mT, inputs), as_given(mean * inputs.scale, inputs)
         self.n_components_ = int(W.shape[1])
-        self.fit_info_ = run_environment(data)
+        self.fit_info_ = run_environment(inputs.data)
 
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
+
+    def __getstate__(self) -> Any:
+        return move_to_cpu(super().__getstate__())  # a model from a GPU loads without one
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -66,7 +66,7 @@ class DenseRows:
     Y: Tensor
 
     def within(self, codes: np.ndarray, weights: np.ndarray) -> Tensor:
-        """`sum_c weights_c sum_{i in c} (y_i - m_c)(y_i - m_c)'`; code -1 is of no class."""
+        """Compute `sum_c weights_c sum_{i in c} (y_i - m_c)(y_i - m_c)'`; code -1 is of no class."""
         inside = np.flatnonzero(codes >= 0)
         if not len(inside):
             return self.Y.new_zeros(self.Y.shape[1], self.Y.shape[1])
@@ -75,11 +75,11 @@ class DenseRows:
         return (Z * torch.from_numpy(weights).to(Z)[at, None]).mT @ Z
 
     def means(self, codes: np.ndarray) -> Tensor:
-        """Means of the classes, `(C, r)`."""
-        return CSR.from_scipy(_averaging(codes), self.Y.device, self.Y.dtype).product(self.Y)
+        """Average the samples of every class, `(C, r)`."""
+        return CSR.from_scipy(_build_averaging(codes), self.Y.device, self.Y.dtype).product(self.Y)
 
     def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
-        """`sum_e weights_e (y_i - y_j)(y_i - y_j)'` over links, in pieces."""
+        """Compute `sum_e weights_e (y_i - y_j)(y_i - y_j)'` over links, in pieces."""
         total = self.Y.new_zeros(self.Y.shape[1], self.Y.shape[1])
         there = lambda a: torch.from_numpy(np.ascontiguousarray(a)).to(self.Y.device)
         step = max(1, CHUNK // max(1, self.Y.shape[1]))
@@ -105,20 +105,20 @@ class SparseRows:
         """As for `DenseRows`."""
         inside = codes >= 0
         X, w = self.X[inside], weights[codes[inside]]
-        means, sizes = _averaging(codes) @ self.X, np.bincount(codes[inside], minlength=len(weights))
-        return self._turned(X.T @ _weigh(X, w) - means.T @ _weigh(means, weights * sizes))
+        means, sizes = _build_averaging(codes) @ self.X, np.bincount(codes[inside], minlength=len(weights))
+        return self._turn(X.T @ _weigh(X, w) - means.T @ _weigh(means, weights * sizes))
 
     def means(self, codes: np.ndarray) -> Tensor:
         """As for `DenseRows`."""
-        means = torch.from_numpy((_averaging(codes) @ self.X).toarray() - self.mean)
+        means = torch.from_numpy((_build_averaging(codes) @ self.X).toarray() - self.mean)
         return means if self.turn is None else means @ self.turn
 
     def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
         """As for `DenseRows`."""
         D = self.X[i] - self.X[j]
-        return self._turned(D.T @ _weigh(D, weights))
+        return self._turn(D.T @ _weigh(D, weights))
 
-    def _turned(self, S: sp.csr_array) -> Tensor:
+    def _turn(self, S: sp.csr_array) -> Tensor:
         F = torch.from_numpy(S.toarray())
         return F if self.turn is None else self.turn.mT @ F @ self.turn
 
@@ -133,7 +133,7 @@ class Space:
 
     @classmethod
     def of(cls, X: Tensor | sp.csr_array, pad: int = 0) -> Space:
-        """The features if there are no more of them than samples, else the row space and `pad` directions more."""
+        """Take the features if there are no more of them than samples, else the row space and `pad` directions more."""
         n, m = X.shape
         if not isinstance(X, Tensor):
             centre = np.asarray(X.mean(axis=0)).ravel()
@@ -150,7 +150,7 @@ class Space:
 
     @classmethod
     def _wide_sparse(cls, X: sp.csr_array, mean: np.ndarray, pad: int) -> Space:
-        """From the Gram matrix of the samples: the basis `Xc' P` is applied, never held."""
+        """Build it from the Gram matrix of the samples: the basis `Xc' P` is applied, never held."""
         inner = (X @ X.T).toarray()
         cross = X @ mean
         values, U = torch.linalg.eigh(torch.from_numpy(inner - cross[:, None] - cross + mean @ mean))
@@ -167,30 +167,27 @@ class Space:
         return cls(DenseRows(Y), m, lambda W: basis(W[: len(s)]) + outside @ W[len(s) :])
 
 
-def steady_signs(W: Tensor) -> Tensor:
-    """Columns with their largest entry positive; of entries equal to 1e-6 the first decides, whatever the rounding."""
+def fix_signs(W: Tensor) -> Tensor:
+    """Turn columns so that their largest entry is positive; of entries equal to 1e-6 the first decides."""
     size = W.abs()
     first = (size >= size.amax(0) * (1 - 1e-6)).to(torch.uint8).argmax(0, keepdim=True)
     return torch.where(W.gather(0, first) < 0, -W, W)
 
 
 def _project(X: Tensor | sp.csr_array, W: Tensor, mean: Tensor) -> Tensor:
-    """`(X - mean) W` in float64; dense rows are centred first, in pieces."""
+    """Compute `(X - mean) W` in float64; dense rows are centred first, in pieces."""
     if sp.issparse(X):
         return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) - mean @ W
     return torch.cat([(rows.double() - mean) @ W for rows in X.split(max(1, CHUNK // X.shape[1]))])
 
 
-def _double(F: Any, device: torch.device) -> Tensor:
-    return (F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))).to(device, torch.float64)
-
-
-def _averaging(codes: np.ndarray) -> sp.csr_array:
-    """`(C, n)`: times samples gives class means."""
+def _build_averaging(codes: np.ndarray) -> sp.csr_array:
+    """Build the matrix `(C, n)` that turns samples into class means."""
     inside = np.flatnonzero(codes >= 0)
     sizes = np.bincount(codes[inside])
     return sp.csr_array((1 / sizes[codes[inside]], (codes[inside], inside)), shape=(len(sizes), len(codes)))
 
 
 def _weigh(X: sp.csr_array, w: np.ndarray) -> sp.csr_array:
+    """Multiply every row by its weight."""
     return X if not len(w) else sp.diags_array(w, format="csr") @ X

@@ -10,18 +10,20 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ...core.labels import to_host
+from ..shared.arrays import as_float64
 from ..shared.inputs import read
 from ..shared.labels import encode_labels
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
-from .base import DenseRows, Projection, Space, SparseRows, _double, steady_signs
+from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
 Pairs = np.ndarray  # (p, 2) integers, i < j, each pair once
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class DPCA(Projection):
-    """Principal component analysis that also uses labels and pairwise constraints (paper 004, Eqs. 8 to 11).
+    """Principal component analysis that also uses labels and pairwise constraints (Sun and Zhang 2009, Eqs. 8 to 11).
 
     The directions are the top eigenvectors of
 
@@ -108,34 +110,34 @@ class DPCA(Projection):
         nonnegative("eta", self.eta)
         nonnegative("lam", self.lam)
         with forget_and_restore_on_error(self):
-            source = read(self, X, reset=True, signed=True)
-            n, m = source.data.shape
+            inputs = read(self, X, reset=True, signed=True)
+            n, m = inputs.data.shape
             codes = encode_labels(y, n)[0] if y is not None else np.full(n, -1)
-            same, different = _constraints(must_link, cannot_link, codes)
+            same, different = _read_constraints(must_link, cannot_link, codes)
             d = min(int(self.n_components), m)
             with torch.no_grad():
-                space = Space.of(source.points(), pad=d)
+                space = Space.of(inputs.points(), pad=d)
                 values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
-                W = steady_signs(space.lift(vectors.flip(1)[:, :d]))
-            self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.to_caller(
-                (values.flip(0)[:d] * source.scale * source.scale).to(source.data.device)
+                W = fix_signs(space.lift(vectors.flip(1)[:, :d]))
+            self._publish(inputs, W, space.mean)
+            self.eigenvalues_ = inputs.to_caller(
+                (values.flip(0)[:d] * inputs.scale * inputs.scale).to(inputs.data.device)
             )
         return self
 
     def inverse_transform(self, Z: Any) -> Any:
-        """The points of the fitted subspace with coordinates `Z (n_samples, n_components_)`, in the kind of `Z`."""
+        """Return points of the fitted subspace with coordinates `Z (n_samples, n_components_)`, in the kind of `Z`."""
         check_is_fitted(self)
         as_torch = isinstance(Z, Tensor)
         Z = Z if as_torch else torch.as_tensor(np.asarray(Z))
         if Z.dim() != 2 or Z.shape[1] != self.n_components_:
             raise ValueError(f"Z has shape {tuple(Z.shape)}; it must be (n_samples, {self.n_components_})")
-        X = Z.double() @ _double(self.components_, Z.device) + _double(self.mean_, Z.device)
+        X = Z.double() @ as_float64(self.components_, Z.device) + as_float64(self.mean_, Z.device)
         X = X.to(torch.float32 if Z.dtype == torch.float32 else torch.float64)
         return X if as_torch else X.numpy()
 
     def _objective(self, rows: DenseRows | SparseRows, codes: np.ndarray, same: Pairs, different: Pairs) -> Tensor:
-        """`S_B - eta S_W + lam S_T` in the coordinates of `rows`."""
+        """Compute `S_B - eta S_W + lam S_T` in the coordinates of `rows`."""
         n, eta, lam = len(codes), float(self.eta), float(self.lam)
         sizes = np.bincount(codes[codes >= 0])
         labelled = sizes.sum()
@@ -154,9 +156,10 @@ class DPCA(Projection):
         return (M + M.mT) / 2
 
 
-def _constraints(must_link: Any, cannot_link: Any, codes: np.ndarray) -> tuple[Pairs, Pairs]:
-    """The pairs that the labels do not already tell, or an error where anything is contradictory."""
-    same, different = _pairs(must_link, "must_link", len(codes)), _pairs(cannot_link, "cannot_link", len(codes))
+def _read_constraints(must_link: Any, cannot_link: Any, codes: np.ndarray) -> tuple[Pairs, Pairs]:
+    """Return the pairs that the labels do not already tell; refuse what is contradictory."""
+    same = _read_pairs(must_link, "must_link", len(codes))
+    different = _read_pairs(cannot_link, "cannot_link", len(codes))
     both = {tuple(p) for p in same.tolist()} & {tuple(p) for p in different.tolist()}
     if both:
         raise ValueError(f"{len(both)} pairs are in must_link and cannot_link, the first is {min(both)}; drop one")
@@ -172,9 +175,9 @@ def _constraints(must_link: Any, cannot_link: Any, codes: np.ndarray) -> tuple[P
     return unknown(same), unknown(different)
 
 
-def _pairs(pairs: Any, name: str, n: int) -> Pairs:
-    """Pairs with i < j, each once."""
-    pairs = pairs.detach().cpu().numpy() if isinstance(pairs, Tensor) else np.asarray([] if pairs is None else pairs)
+def _read_pairs(pairs: Any, name: str, n: int) -> Pairs:
+    """Check pairs of samples; return them with i < j, each once."""
+    pairs = to_host([] if pairs is None else pairs)
     if pairs.size == 0:
         return np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":

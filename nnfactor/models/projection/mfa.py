@@ -1,7 +1,7 @@
-"""Marginal Fisher analysis and its semi-supervised form, the linear rivals of papers 000 and 002.
+"""Marginal Fisher analysis (Yan et al. 2007) and its semi-supervised form (Wang et al. 2009b).
 
 Yan, Xu, Zhang, Zhang, Yang and Lin (2007), "Graph embedding and extensions: a general framework for dimensionality
-reduction"; paper 000 adds a neighbour graph over all samples (sMFA).
+reduction"; Wang et al. 2009b add a neighbour graph over all samples (sMFA).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..shared.inputs import read
 from ..shared.labels import encode_labels
 from ..shared.parameters import graph_over, nonnegative, one_of, whole
 from ..shared.restore import forget_and_restore_on_error
-from .base import DenseRows, Projection, Space, SparseRows, steady_signs
+from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
 EPS = float(np.finfo(np.float64).eps)
 
@@ -54,29 +54,29 @@ class _MarginalFisher(Projection):
         """
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            source = read(self, X, reset=True, signed=True)
-            X = source.points()
+            inputs = read(self, X, reset=True, signed=True)
+            X = inputs.points()
             own, between, keep, n_classes = self._graphs(X, y)
             with torch.no_grad():
                 space = _Principal.of(X[keep], self._pca_dimensions(len(keep), n_classes))
                 A, B = space.energy(between, keep), self._denominator(space, X, own, keep)
-                V, ratios = _best_ratios(A, B, space.lengths, int(self.n_components))
-                W = steady_signs(self._scaled(space, V, B, ratios, source.scale))
-            self._publish(source, W, space.mean)
-            self.eigenvalues_ = source.to_caller(ratios.to(source.data.device))
+                V, ratios = _maximize_ratios(A, B, space.lengths, int(self.n_components))
+                W = fix_signs(self._scale_directions(space, V, B, ratios, inputs.scale))
+            self._publish(inputs, W, space.mean)
+            self.eigenvalues_ = inputs.to_caller(ratios.to(inputs.data.device))
             self.graph_, self.n_pca_ = (own, between), len(space.lengths)
         return self
 
     @abstractmethod
     def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
-        """The matrix below the ratio, over the principal coordinates of the samples `keep`."""
+        """Compute the matrix below the ratio, over the principal coordinates of the samples `keep`."""
 
     @abstractmethod
     def _kept(self, codes: np.ndarray, graphs: Sequence[Graph]) -> np.ndarray:
-        """The samples that take part."""
+        """Choose the samples that take part."""
 
     def _graphs(self, X: Any, y: Any) -> tuple[Graph, Graph, np.ndarray, int]:
-        """The two graphs over all samples, the samples that count, and the number of classes."""
+        """Return the two graphs over all samples, the samples that count, and the number of classes."""
         n = X.shape[0]
         built = isinstance(self.graph, str)
         if y is None and built:
@@ -101,8 +101,8 @@ class _MarginalFisher(Projection):
             return n
         return max(1, n - n_classes) if isinstance(self.pca, str) else int(self.pca)
 
-    def _scaled(self, space: _Principal, V: Tensor, B: Tensor, ratios: Tensor, unit: float) -> Tensor:
-        """Directions over the features."""
+    def _scale_directions(self, space: _Principal, V: Tensor, B: Tensor, ratios: Tensor, unit: float) -> Tensor:
+        """Bring directions to the features and to the length that is asked for."""
         W = space.lift(V / space.lengths[:, None])
         lengths = W.norm(dim=0)
         if self.scaling == "b-orthonormal":
@@ -131,7 +131,7 @@ class _MarginalFisher(Projection):
 class MFA(_MarginalFisher):
     """Marginal Fisher analysis: directions that part the classes where they meet and keep each class together.
 
-    Maximises w'X'L^p X w / w'X'L X w (Yan et al. 2007; papers 000 and 002) after PCA, with L the Laplacian of the
+    Maximises w'X'L^p X w / w'X'L X w (Yan et al. 2007) after PCA, with L the Laplacian of the
     intrinsic graph (nearest neighbours within a class) and L^p that of the penalty graph (shortest pairs between a
     class and the others); see `graphs.marginal_fisher_graphs`.
 
@@ -140,19 +140,19 @@ class MFA(_MarginalFisher):
     n_components : int
         Number of directions; no more than PCA leaves are kept.
     n_neighbors : int or None
-        Neighbours within the class, at most n_c - 1. None: min(n_c - 1, 3), as paper 002. Paper 000 takes n_c - 1: give
-        any large number.
+        Neighbours within the class, at most n_c - 1. None: min(n_c - 1, 3), as Wang et al. 2009a. Wang et al. 2009b
+        take n_c - 1: give any large number.
     n_pairs : int
         Shortest pairs between each class and the others; 20 in both papers.
     pca : "auto", int or None
         Dimensions that PCA leaves. "auto": N - N_c for N samples in N_c classes, as in the papers, at least 1: the
         denominator is then regular as a rule. None: all that hold variance.
     scaling : {"unit", "orthonormal", "b-orthonormal"}
-        Of the directions. "unit": length 1. With "b-orthonormal" (w'X'LXw = 1, what eigenvalue routines return) a
-        nearest neighbour sees mostly the directions in which the classes hardly vary: on ORL, half of it for training,
-        1-NN gives 46 % against 94 %. "orthonormal": their QR basis; often the best, but no longer the solutions.
+        Of the directions. "unit": length 1. "b-orthonormal": w'X'LXw = 1, what eigenvalue routines return; distances
+        are then those along directions in which the classes hardly vary. "orthonormal": their QR basis; often the
+        best, but no longer the solutions.
     graph : "marginal_fisher" or (intrinsic, penalty)
-        Or two adjacencies over all samples, each dense, scipy sparse or Links; `y` may then be None (N_c = 1).
+        Or two adjacencies over all samples, each dense, scipy sparse or a `Graph`; `y` may then be None (N_c = 1).
     device, dtype
         As for `DPCA`.
 
@@ -163,15 +163,18 @@ class MFA(_MarginalFisher):
     eigenvalues_ : (n_components_,)
         The ratios, largest first, float64; inf where the denominator vanishes. Not of the QR basis.
     mean_ : (n_features,); n_components_, n_pca_ : int
-    graph_ : (Links, Links)
+    graph_ : (Graph, Graph)
         Intrinsic and penalty graph over all samples.
     classes_ : array
     n_features_in_, feature_names_in_, fit_info_
 
     Notes
     -----
-    Unlabelled samples have no part: PCA, graphs and mean are those of the labelled, as in paper 000. With `graph=` the
-    samples that have neither label nor link are left out. Distances for the graphs are those of the samples as given.
+    Unlabelled samples have no part: PCA, graphs and mean are those of the labelled, as in Wang et al. 2009b. With
+    `graph=` the samples that have neither label nor link are left out. Distances for the graphs are those of the
+    samples as given.
+
+    On ORL, half of it for training, 1-NN is right in 46 % with "b-orthonormal" and in 94 % with "unit".
 
     No system is inverted and nothing is regularised. In PCA coordinates of unit variance, A / (A + B) has the same
     directions as A / B and lies in [0, 1] on the range of A + B. Where B vanishes the ratio is inf: such directions
@@ -203,13 +206,13 @@ class MFA(_MarginalFisher):
         return space.energy(own, keep)
 
     def _kept(self, codes: np.ndarray, graphs: Sequence[Graph]) -> np.ndarray:
-        """Samples with a label or a link."""
-        return np.flatnonzero((codes >= 0) | np.logical_or.reduce([_linked(links) for links in graphs]))
+        """Choose the samples with a label or a link."""
+        return np.flatnonzero((codes >= 0) | np.logical_or.reduce([_has_links(links) for links in graphs]))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class SMFA(_MarginalFisher):
-    """Semi-supervised marginal Fisher analysis: unlabelled samples join through a neighbour graph (paper 000).
+    """Semi-supervised marginal Fisher analysis: unlabelled samples join through a neighbour graph (Wang et al. 2009b).
 
     Maximises w'X'L^p X w / w'X'(L + beta L^s) X w over all samples after PCA, with L^s the Laplacian of the nearest
     neighbour graph over labelled and unlabelled samples.
@@ -229,7 +232,7 @@ class SMFA(_MarginalFisher):
 
     Attributes
     ----------
-    neighbors_ : Links
+    neighbors_ : Graph
     components_, eigenvalues_, mean_, n_components_, n_pca_, graph_, classes_, n_features_in_, \
 feature_names_in_, fit_info_
         As for `MFA`; the mean is that of all samples.
@@ -301,19 +304,19 @@ class _Principal:
             values, Q = values.flip(0).clamp(min=0), Q.flip(1)
             noise = EPS * X.shape[0] * float(space.rows.X.power(2).sum(axis=0).max())
             s = torch.where(values > max(noise, SPARSE_RANK**2 * float(values[0])), values, 0).sqrt()
-            r, s = _rank(s, dimensions)
+            r, s = _choose_rank(s, dimensions)
             rows: DenseRows | SparseRows = SparseRows(space.rows.X, space.rows.mean, Q[:, :r] / s)
         else:
             U, s, Qt = _svd(space.rows.Y)
             Q, peak = Qt.mT, float(abs(X).max())
             noise = EPS * max(X.shape) * max(float(s[0]) if len(s) else 0.0, peak)
-            r, s = _rank(torch.where(s > noise, s, 0), dimensions)
+            r, s = _choose_rank(torch.where(s > noise, s, 0), dimensions)
             rows = DenseRows(U[:, :r])
         Q = Q[:, :r]
         return cls(rows, s, space.mean, lambda W: space.lift(Q @ W))
 
     def energy(self, links: Graph, keep: np.ndarray) -> Tensor:
-        """`U' L U` for a graph over all samples of which `keep` are here, as a sum of squares; 0 if it is rounding."""
+        """Sum squares to `U' L U` for a graph over all samples of which `keep` are here; 0 if it is rounding."""
         S = sp.triu(links.adjacency[keep][:, keep], k=1).tocoo()
         F = self.rows.along(S.row, S.col, S.data)
         if links.cliques is not None:
@@ -324,17 +327,17 @@ class _Principal:
         return F * 0 if bool((F.diagonal() <= noise).all()) else (F + F.mT) / 2
 
 
-def _best_ratios(A: Tensor, B: Tensor, lengths: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """The `d` best directions of `v'Av / v'Bv` and their ratios; both may be singular.
+def _maximize_ratios(A: Tensor, B: Tensor, lengths: Tensor, d: int) -> tuple[Tensor, Tensor]:
+    """Find the `d` best directions of `v'Av / v'Bv` and their ratios; both may be singular.
 
-    Ratios inf first, then falling, then the directions that neither matrix sees. `lengths` turn coordinates into
+    Ratios inf first, then falling, then the directions in which both matrices vanish. `lengths` turn coordinates into
     lengths of features: `w = v / lengths`.
     """
     a, b = float(A.trace()), float(B.trace())
     scatter = torch.diag(lengths.square())
     everything = torch.eye(len(A), dtype=A.dtype, device=A.device)
     if a == 0:
-        V = _ranked(everything, lengths, scatter)
+        V = _rank_directions(everything, lengths, scatter)
         return V[:, :d], torch.zeros(V.shape[1], dtype=A.dtype, device=A.device)[:d]
     A, B = A / a, B / (b or 1.0)
     theta, E = torch.linalg.eigh(A + B)
@@ -343,15 +346,15 @@ def _best_ratios(A: Tensor, B: Tensor, lengths: Tensor, d: int) -> tuple[Tensor,
     tau, C = torch.linalg.eigh(H.mT @ A @ H)
     tau, V = tau.flip(0), H @ C.flip(1)
     infinite = tau > 1 - INFINITE
-    first = _ranked(V[:, infinite], lengths, lengths[:, None] * A * lengths)
-    last = _ranked(E[:, ~seen], lengths, scatter)
+    first = _rank_directions(V[:, infinite], lengths, lengths[:, None] * A * lengths)
+    last = _rank_directions(E[:, ~seen], lengths, scatter)
     finite = tau[~infinite].clamp(min=0)
     ratios = torch.cat([tau[infinite] + torch.inf, finite / (1 - finite) * (a / (b or 1.0)), theta[~seen] * 0])
     return torch.cat([first, V[:, ~infinite], last], dim=1)[:, :d], ratios[:d]
 
 
-def _ranked(V: Tensor, lengths: Tensor, form: Tensor) -> Tensor:
-    """The same span, as directions that are orthonormal over the features, those with the largest `form` first."""
+def _rank_directions(V: Tensor, lengths: Tensor, form: Tensor) -> Tensor:
+    """Rotate a span to directions that are orthonormal over the features, those with the largest `form` first."""
     if not V.shape[1]:
         return V
     Q = torch.linalg.qr(V / lengths[:, None])[0]
@@ -359,8 +362,8 @@ def _ranked(V: Tensor, lengths: Tensor, form: Tensor) -> Tensor:
     return (Q @ rotation) * lengths[:, None]
 
 
-def _rank(s: Tensor, dimensions: int) -> tuple[int, Tensor]:
-    """How many directions to keep (at least one), and their lengths (1 for a direction without any)."""
+def _choose_rank(s: Tensor, dimensions: int) -> tuple[int, Tensor]:
+    """Return how many directions to keep (at least one), and their lengths (1 for a direction without any)."""
     r = max(1, min(dimensions, int((s > 0).sum())))
     return r, torch.where(s[:r] > 0, s[:r], 1)
 
@@ -373,5 +376,5 @@ def _svd(Y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return torch.from_numpy(U).to(Y.device), torch.from_numpy(s).to(Y.device), torch.from_numpy(Vt).to(Y.device)
 
 
-def _linked(links: Graph) -> np.ndarray:
+def _has_links(links: Graph) -> np.ndarray:
     return links.degree(torch.zeros(1, dtype=torch.float64)).numpy().ravel() > 0

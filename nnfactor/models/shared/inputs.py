@@ -68,7 +68,7 @@ class PickledOnCPU:
     """Mixin of estimators: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: _on_cpu(value) for key, value in cast(dict, super().__getstate__()).items()}
+        return {key: move_to_cpu(value) for key, value in cast(dict, super().__getstate__()).items()}
 
 
 @dataclass(frozen=True)
@@ -273,9 +273,10 @@ def _scale(data: Data) -> float:
     return power_of_two(data.largest(), reach=30, lowest=-120) if single else power_of_two(data.largest(), reach=300)
 
 
-def _on_cpu(value: Any) -> Any:
+def move_to_cpu(value: Any) -> Any:
+    """Move the tensors in nested lists, tuples and dictionaries to the CPU."""
     if isinstance(value, Tensor):
         return value.cpu()
     if isinstance(value, list | tuple):
-        return type(value)(_on_cpu(v) for v in value)
-    return {k: _on_cpu(v) for k, v in value.items()} if type(value) is dict else value
+        return type(value)(move_to_cpu(v) for v in value)
+    return {k: move_to_cpu(v) for k, v in value.items()} if type(value) is dict else value

@@ -17,7 +17,7 @@ MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
 
 
 def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
+    """Return integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
 
     Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects (NaN stands for all
     that is missing: NaT, pandas.NA). A marker is never a class.
@@ -46,8 +46,8 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     return number_classes(y, known)
 
 
-def class_codes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
-    """`encode_labels` for a classifier: a column is warned of, fractions are refused; no classes without y."""
+def encode_classes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
+    """Encode the labels of a classifier: warn of a column, refuse fractions; without y there are no classes."""
     if y is None:
         return np.full(n_samples, -1), np.array([])
     if len(shape := y.shape if hasattr(y, "shape") else np.asarray(y).shape) == 2 and shape[1] == 1:
@@ -65,8 +65,19 @@ def class_codes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np
     return codes, classes
 
 
-def labels_of(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
-    """Classes from codes; code -1 becomes -1 among numbers, "-1" among strings and None among all else."""
+def encode_required_classes(estimator: Any, y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
+    """Encode the labels of an estimator that cannot do without: refuse y without any."""
+    name = type(estimator).__name__
+    if y is None:
+        raise ValueError(f"{name} requires y to be passed, but the target y is None")
+    codes, classes = encode_classes(y, n_samples, stacklevel + 1)
+    if not len(classes):
+        raise ValueError(f"y has no label: all {n_samples} samples are unlabelled; {name} needs at least one")
+    return codes, classes
+
+
+def decode_labels(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Decode codes into classes; code -1 becomes -1 among numbers, "-1" among strings and None among all else."""
     if (codes >= 0).all():
         return classes[codes]
     if classes.dtype.kind in "SU":
@@ -79,18 +90,18 @@ def labels_of(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def nearest_distribution(scores: Tensor) -> Tensor:
-    """The point of the simplex nearest to every row (n, C): sums to 1, in the order of the scores; 0 for a zero row."""
+    """Project every row of scores (n, C) on the simplex, which keeps their order; a row of zeros stays one."""
     return torch.where((scores == 0).all(1, keepdim=True), 0, project_simplex(scores))
 
 
 def decide(scores: np.ndarray) -> np.ndarray:
-    """The code of the largest score of every row, the first of equals; -1 for a row of zeros."""
+    """Return the code of the largest score of every row, the first of equals; -1 for a row of zeros."""
     return np.where((scores != 0).any(1), scores.argmax(1), -1)
 
 
 def _is_marker(label: Any) -> bool:
-    """Missing values are not equal to themselves: NaN of any width, NaT; pandas.NA does not even say."""
+    """Tell whether a label stands for none."""
     try:
-        return label is None or bool(label != label) or label in MARKERS
-    except TypeError:
+        return label is None or bool(label != label) or label in MARKERS  # NaN and NaT differ from themselves
+    except TypeError:  # pandas.NA neither equals nor differs
         return True

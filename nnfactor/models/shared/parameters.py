@@ -13,7 +13,7 @@ __all__ = ["beta_of", "graph_over", "nonnegative", "one_of", "positive", "whole"
 
 
 def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
-    """The links of an adjacency over the samples; another number of nodes is refused."""
+    """Read an adjacency over the samples; refuse another number of nodes."""
     links = as_graph(graph, name)
     if links.n_nodes != n_samples:
         raise ValueError(f"{name} has {links.n_nodes} nodes, X has {n_samples} samples; one node per sample is needed")
@@ -21,7 +21,7 @@ def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
 
 
 def beta_of(loss: Any) -> float:
-    """The exponent of a loss: "frobenius" is 2, "kullback-leibler" 1, a number itself."""
+    """Return the exponent of a loss: "frobenius" is 2, "kullback-leibler" 1, a number itself."""
     named = {"frobenius": 2.0, "kullback-leibler": 1.0}
     if isinstance(loss, str) and loss in named:
         return named[loss]
