@@ -103,6 +103,7 @@ def write_findings(options: argparse.Namespace) -> int:
 
 def run(options: argparse.Namespace, path: Path) -> int:
     """Load, run and write a configuration."""
+    from .harness.machine import describe, prepare_torch
     from .report.page import need_extra, write
 
     variants = [v for v in configs.VARIANTS if getattr(options, v)]
@@ -120,7 +121,8 @@ def run(options: argparse.Namespace, path: Path) -> int:
         options.jobs,
         options.restart,
     )
-    machine = {**_prepare(context), "variants": variants}
+    prepare_torch(config.header.run.threads)
+    machine = {**describe(context.device, config.header.run.threads), "variants": variants}
     start = time.perf_counter()
     with without_denormals():
         report = kind(config.header.experiment).run(config.parameters, context)
@@ -152,15 +154,6 @@ def _command(options: argparse.Namespace) -> int:
 
 def _out(options: argparse.Namespace) -> Path:
     return options.out or Path("results", "quick" if options.quick else "")
-
-
-def _prepare(context: Context) -> dict[str, object]:
-    """Threads as asked, TF32 off; what the machine is."""
-    from .harness.machine import describe, prepare_torch
-
-    device, threads = context.device, context.settings.threads
-    prepare_torch(threads)
-    return describe(device, threads)
 
 
 def _overrides(options: argparse.Namespace) -> list[str]:

@@ -129,21 +129,20 @@ def _read(name: str, file: File, data: Path | None) -> Dataset:
     except (OSError, ValueError, EOFError) as error:
         raise MissingData(f"{path} cannot be read ({error}); {wanted}") from None
     for key, shape in file.keys.items():
-        if key not in arrays or not _fits(arrays[key].shape, shape):
-            found = arrays[key].shape if key in arrays else "absent"
-            raise MissingData(f"{path}: {key} is {found}, expected shape {_describe_shape(shape)}; {wanted}")
-    return _check_lengths(path, file.read(arrays), wanted)
-
-
-def _check_lengths(path: Path, dataset: Dataset, wanted: str) -> Dataset:
+        found = arrays[key].shape if key in arrays else None
+        if (
+            found is None
+            or len(found) != len(shape)
+            or any(s not in (None, n) for n, s in zip(found, shape, strict=True))
+        ):
+            raise MissingData(
+                f"{path}: {key} is {found or 'absent'}, expected shape {_describe_shape(shape)}; {wanted}"
+            )
+    dataset = file.read(arrays)
     lengths = {len(dataset.y), *(view.shape[0] for view in dataset.views)}
     if len(lengths) > 1:
         raise MissingData(f"{path}: arrays of {sorted(lengths)} samples; {wanted}")
     return dataset
-
-
-def _fits(shape: tuple[int, ...], wanted: Shape) -> bool:
-    return len(shape) == len(wanted) and all(w in (None, s) for s, w in zip(shape, wanted, strict=True))
 
 
 def _describe_shape(shape: Shape) -> str:

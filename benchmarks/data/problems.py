@@ -17,7 +17,6 @@ from .samples import Array, Labels
 class Paper:
     """Seconds per iteration in Wang et al. 2009a, Table 1, and the ratio its text states."""
 
-    name: str
     nge: float
     ndtf: float
     ratio: int
@@ -54,14 +53,14 @@ class Problem:
         return len(np.unique(self.y))
 
 
-ORL = Paper("ORL", 16.90, 0.35, 47)
+ORL = Paper(16.90, 0.35, 47)
 
 # name -> title, data set, and what the paper measured; the first 40 images of every digit are all labelled
 PROBLEMS: dict[str, tuple[str, str, Paper | None]] = {
     "digits": ("digits 400 x 64", "digits_400", None),
     "orl_shape": ("ORL's shape 200 x 4096", "faces_orl_shape", ORL),
-    "feret_shape": ("FERET's shape 210 x 2576", "faces_feret_shape", Paper("FERET", 15.71, 0.22, 70)),
-    "pie_shape": ("PIE's shape 340 x 1024", "faces_pie_shape", Paper("PIE", 62.97, 0.16, 393)),
+    "feret_shape": ("FERET's shape 210 x 2576", "faces_feret_shape", Paper(15.71, 0.22, 70)),
+    "pie_shape": ("PIE's shape 340 x 1024", "faces_pie_shape", Paper(62.97, 0.16, 393)),
     "small_faces": ("small faces 60 x 256", "faces_small", None),
     "orl": ("ORL 200 x 4096 (real)", "orl_64x64", ORL),
 }

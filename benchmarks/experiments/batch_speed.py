@@ -77,14 +77,6 @@ def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
         starts = [replace(setup, seed=s) for s in range(p.starts)]
         made = lambda method=method, starts=starts: [build(method, s, **q) for s in starts for q in POINTS[method]]
         labels: Any = y if method in ("NDTF", "N2S2L") else None
+        base = {"kind": "score", "problem": data.name, "setting": f"k={k}", "method": method, "point": {}}
         for turn, ratio in enumerate(batch_speedup(made, X, labels, p.rounds)):
-            yield {
-                "kind": "score",
-                "problem": data.name,
-                "setting": f"k={k}",
-                "split": turn,
-                "method": method,
-                "point": {},
-                "fits": len(made()),
-                "speedup": ratio,
-            }
+            yield {**base, "split": turn, "fits": len(made()), "speedup": ratio}

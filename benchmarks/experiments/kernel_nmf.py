@@ -6,7 +6,6 @@ Random starts: `runs` of them are averaged. docs/findings/kernel_nmf_accuracy.md
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import TYPE_CHECKING, Any
@@ -19,23 +18,14 @@ from ..harness.kinds import Context
 from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, Point, carry_out
 from ..harness.words import check_names, check_positive
+from ..methods.faces import Fitted, Measure, TestSet, accuracies_of, cross_validate, unit_bases, variants_of
 from ..report.scores import Scores
 from ..report.study_report import curve_panel, finish
 
 if TYPE_CHECKING:
     from ..methods.pipelines import Setup
 
-LABELS = {
-    "1-NN": "pixels",
-    "NMF": "NMF by multiplicative rules, as the paper",
-    "NMF-HALS": "NMF by HALS, which comes much closer to a minimum",
-    "LNMF": "local NMF",
-    "PNMF": "polynomial NMF, bases in the data space (Buciu et al. 2008)",
-    "GNMF": "Gaussian kernel NMF",
-    "pKNMF": "polynomial kernel NMF",
-    "gKPCA": "Gaussian kernel PCA",
-    "pKPCA": "polynomial kernel PCA",
-}
+METHODS = ("1-NN", "NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF", "gKPCA", "pKPCA")
 
 GAUSSIAN, POLYNOMIAL = ("GNMF", "gKPCA"), ("PNMF", "pKNMF", "pKPCA")
 
@@ -45,12 +35,7 @@ FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
 
 METRICS = ("accuracy", "residual", "condition")
 
-# other features of the same fitted model, as methods of their own: NMF-nnls, GNMF-paper, ...
-VARIANTS = {
-    "nnls": (("NMF", "NMF-HALS", "LNMF", "PNMF"), {"transform_method": "nnls"}),
-    "paper": (("GNMF", "pKNMF"), {"features": "paper"}),
-    "span": (("NMF", "NMF-HALS", "LNMF"), {}),
-}
+VARIANTS = ("nnls", "paper", "span")
 
 
 @dataclass(frozen=True)
@@ -75,8 +60,8 @@ class Parameters:
     """
 
     problems: tuple[str, ...]
-    methods: tuple[str, ...] = tuple(LABELS)
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    methods: tuple[str, ...] = METHODS
+    variants: tuple[str, ...] = VARIANTS
     runs: int = 10
     iterations: int = 500
     degrees: tuple[int, ...] = (2, 3, 4)
@@ -90,7 +75,7 @@ class Parameters:
 
     def __post_init__(self) -> None:
         check_problems((*self.problems, *self.curves))
-        check_names("method", self.methods, LABELS)
+        check_names("method", self.methods, METHODS)
         check_names("variant", self.variants, VARIANTS)
         check_positive(self, "runs", "iterations", "folds")
 
@@ -112,27 +97,26 @@ def plan(p: Parameters) -> Iterator[Job]:
 
 def solve(job: Job) -> Iterator[Row]:
     """Measure accuracy at every point and start, clean and with noise; cross-validation with the first start."""
-    from ..methods.pipelines import cross_validate, percent_right
-
     p, data = job.parameters, job.dataset()
     train = first_per_class(data.y)
     test = rest(len(data.y), train)
     X, y, T, y_test = data.flat[train], data.y[train], data.flat[test], data.y[test]
-    noisy = [("", T), *_add_noise(p, T, job.seed_for("noise"))]
-    names = _variants(p, job.method)
-    cv: dict[str, Sequence[float | None]] = dict.fromkeys(names, [None] * len(job.points))
-    if len(job.points) > 1:
-        fit = lambda Z, z: [_with_variant(model, v) for model in _fit_all(job, Z, z, runs=1)[0] for v in names]
-        held = cross_validate(fit, _setup(job, X), X, y, p.folds, job.seed_for("folds"))
-        cv = {v: held[i :: len(names)] for i, v in enumerate(names)}
+    levels = [("", T), *_add_noise(p, T, job.seed_for("noise"))]
+    tests = [
+        TestSet(Z.astype(job.run.dtype), y_test, {"setting": "/".join(filter(None, (job.setting, level)))})
+        for level, Z in levels
+    ]
+    measure = Measure(variants_of(job.method, p.variants), (p.metric,), p.folds, job.seed_for("folds"))
+    first = lambda Z, z: list(map(Fitted, _fit_all(job, Z, z, runs=1)[0]))
+    cv = cross_validate(first, measure, X, y) if len(job.points) > 1 else {}
     for start, models in enumerate(_fit_all(job, X, y, p.runs if job.method in STARTED else 1)):
-        for (i, point), v in product(enumerate(job.points), names):
-            predict = _classifier(_with_variant(models[i], v), _setup(job, X), X, y)
-            row = {"point": point, "run": start, "cv": cv[v][i], "method": f"{job.method}-{v}" if v else job.method}
-            shape = {} if v else _shape(models[i], X)
-            for level, Z in noisy:
-                setting = "/".join(part for part in (job.setting, level) if part)
-                yield {**row, **shape, "setting": setting, "accuracy": percent_right(y_test, predict(Z))}
+        for i, (point, model) in enumerate(zip(job.points, models, strict=True)):
+            found = accuracies_of(Fitted(model), measure.ways, X.astype(job.run.dtype), y, tests)
+            for (v, metric), accuracies in found.items():
+                row: Row = {"point": point, "run": start, "cv": cv[v, metric][i] if cv else None}
+                row |= {"method": f"{job.method}-{v}"} if v else {"method": job.method, **_shape(model, X)}
+                for sample, accuracy in zip(tests, accuracies, strict=True):
+                    yield {**row, **sample.columns, "accuracy": accuracy}
 
 
 def _shape(model: Any, X: np.ndarray) -> dict[str, float]:
@@ -140,35 +124,7 @@ def _shape(model: Any, X: np.ndarray) -> dict[str, float]:
     if not hasattr(model, "components_") or not hasattr(model, "reconstruction_err_"):
         return {}
     residual = 100 * float(model.reconstruction_err_ / np.linalg.norm(X))
-    return {"residual": residual, "condition": float(np.linalg.cond(_unit_bases(model)))}
-
-
-def _unit_bases(model: Any) -> np.ndarray:
-    W = np.asarray(model.components_, dtype=np.float64).T
-    return W / np.maximum(np.linalg.norm(W, axis=0), 1e-30)
-
-
-@dataclass
-class _Span:
-    """Coordinates in an orthonormal basis of what the bases span: the same space, distances as they are there."""
-
-    model: Any
-
-    def transform(self, X: np.ndarray) -> np.ndarray:
-        """Give coordinates of samples."""
-        return X @ np.linalg.qr(_unit_bases(self.model))[0]
-
-
-def _variants(p: Parameters, method: str) -> list[str]:
-    """List the method as it is (""), and the names of its variants."""
-    return ["", *(v for v in p.variants if method in VARIANTS[v][0])]
-
-
-def _with_variant(model: Any, variant: str) -> Any:
-    """Give the fitted model other features."""
-    if variant == "span":
-        return _Span(model)
-    return copy(model).set_params(**VARIANTS[variant][1]) if variant else model
+    return {"residual": residual, "condition": float(np.linalg.cond(unit_bases(model)))}
 
 
 def _points(p: Parameters, method: str) -> tuple[Point, ...]:
@@ -185,7 +141,7 @@ def _setup(job: Job, X: np.ndarray) -> Setup:
     k = int(job.setting.partition("=")[2]) if job.setting else round(n * m / (n + m))
     p = job.parameters
     iterations = max(1, p.iterations // 5) if job.method == "NMF-HALS" else p.iterations
-    return Setup.of(job, min(k, n - 1), iterations, metric=p.metric)
+    return Setup.of(job, min(k, n - 1), iterations)
 
 
 def _fit_all(job: Job, X: np.ndarray, y: np.ndarray, runs: int) -> list[list[Any]]:
@@ -212,14 +168,6 @@ def _estimator(method: str, setup: Setup, median: float, point: Point) -> Any:
     if method == "pKPCA":
         return KernelPCA(setup.n_components, kernel="poly", degree=point["degree"], gamma=1, coef0=0)
     return build(method.removesuffix("-HALS"), setup, **point, **FIXED.get(method, {}))
-
-
-def _classifier(model: Any, setup: Setup, X: np.ndarray, y: np.ndarray) -> Any:
-    """1-NN in the model's features."""
-    from ..methods.pipelines import features, nearest_neighbour
-
-    F = features(model, X.astype(setup.dtype))
-    return lambda T: nearest_neighbour(F, y, features(model, T.astype(setup.dtype)), setup.metric)
 
 
 def _median_distance(X: np.ndarray) -> float:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..data.occluders import occlude
-from ..data.splits import folds, hide_labels, per_class
+from ..data.splits import folds, hide_labels, per_class, rest
 from ..harness.kinds import Context
 from ..harness.results import Report, Row
 from ..harness.study import Job, Point, carry_out
@@ -186,26 +186,17 @@ def _transduce(
     job: Job, X: np.ndarray, labels: np.ndarray, truth: np.ndarray, columns: dict[str, Any]
 ) -> Iterator[dict[str, Any]]:
     """HGF, HGF-CMN and CONS: labels of the unlabelled images themselves."""
-    parts = list(folds(labels, job.parameters.folds, job.seed_for("folds")))
-    spaces: dict[float, np.ndarray] = {}
-    for point in job.points:
-        energy = point["energy"]
-        Z = spaces.setdefault(energy, _principal(X, energy))
-        held = [_right(job, point, Z, _without(labels, check), truth, check) for _, check in parts]
-        accuracy = _right(job, point, Z, labels, truth, np.flatnonzero(labels < 0))
-        yield {**columns, "point": point, "accuracy": accuracy, "cv": fmean(held)}
-
-
-def _principal(X: np.ndarray, energy: float) -> np.ndarray:
     from ..methods.pipelines import PCA
 
-    return PCA(energy, svd_solver="full").fit_transform(X)
-
-
-def _without(labels: np.ndarray, check: np.ndarray) -> np.ndarray:
-    found = labels.copy()
-    found[check] = -1
-    return found
+    checks = [check for _, check in folds(labels, job.parameters.folds, job.seed_for("folds"))]
+    shown = [hide_labels(labels, rest(len(labels), check)) for check in checks]
+    energies = dict.fromkeys(point["energy"] for point in job.points)
+    spaces = {energy: PCA(energy, svd_solver="full").fit_transform(X) for energy in energies}
+    for point in job.points:
+        Z = spaces[point["energy"]]
+        held = [_right(job, point, Z, known, truth, check) for known, check in zip(shown, checks, strict=True)]
+        accuracy = _right(job, point, Z, labels, truth, np.flatnonzero(labels < 0))
+        yield {**columns, "point": point, "accuracy": accuracy, "cv": fmean(held)}
 
 
 def _right(job: Job, point: Point, Z: np.ndarray, labels: np.ndarray, truth: np.ndarray, at: np.ndarray) -> float:

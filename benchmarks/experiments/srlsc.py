@@ -304,8 +304,7 @@ def _cross_validate(job: Job, draw: Draw, labels: np.ndarray, point: Point) -> f
 
     rates = []
     for _, check in folds(labels, job.parameters.folds, _seed(draw, "folds")):
-        shown = labels.copy()
-        shown[check] = -1
+        shown = hide_labels(labels, rest(len(labels), check))
         found, _ = _answers(job, draw, shown, point, seen=check, new=False)
         rates.append(percent_right(labels[check], found))
     return fmean(rates)

@@ -4,7 +4,7 @@ experiment = "nge_speed"     # a kind
 summary = "one line"         # for `python -m benchmarks list`
 [run]                        # kinds.RunSettings
 [parameters]                 # the kind's own dataclass
-[bars]                       # numbers that the kind's measurements should reach, by the names in its BARS
+[bars]                       # numbers that the kind's measurements should reach, by the names in Parameters.BARS
 [[paper]]                    # claims.Paper: what the paper prints, beside which ours is shown
 [[claims]]                   # claims.Claim: what should hold, checked on the results
 [[tables]]                   # claims.PageTable: what the page in docs/findings shows
@@ -174,10 +174,10 @@ def _resolve(name: str, tables: Tables, prefix: str = "") -> Config:
         if key not in known:
             raise ConfigError(f"{prefix}{key}: unknown key; {suggestion(key, _all_keys(tables))}")
     header = build(Header, own, prefix)
-    known = list(getattr(kind(header.experiment), "BARS", ()))
+    bars: tuple[str, ...] = getattr(kind(header.experiment).Parameters, "BARS", ())
     for bar in header.bars:
-        if bar not in known:
-            raise ConfigError(f"{prefix}{unknown('bars', bar, known, what='bar')}")
+        if bar not in bars:
+            raise ConfigError(f"{prefix}{unknown('bars', bar, bars, what='bar')}")
     table = _expect(tables.get("parameters", {}), dict, "a table", f"{prefix}parameters")
     return Config(name, header, build(kind(header.experiment).Parameters, table, f"{prefix}parameters."))
 

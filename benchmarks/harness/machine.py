@@ -22,9 +22,11 @@ def prepare_torch(threads: int) -> None:
 
 def describe(device: Any, threads: int) -> dict[str, Any]:
     """Describe device, processor, threads, load and versions as plain values."""
+    import torch
+
     return {
         "device": str(device),
-        "device_name": _device_name(device),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
         "processor": _processor(),
         "cores": os.cpu_count(),
         "threads": threads,
@@ -34,14 +36,6 @@ def describe(device: Any, threads: int) -> dict[str, Any]:
         "versions": {name: _version(name) for name in PACKAGES},
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-
-
-def _device_name(device: Any) -> str:
-    if device.type != "cuda":
-        return _processor()
-    import torch
-
-    return torch.cuda.get_device_name(device)
 
 
 def _processor() -> str:

@@ -28,18 +28,20 @@ from ..report.study_report import curve_panel
 if TYPE_CHECKING:
     from .pipelines import Setup
 
-PLAIN = ("NMF", "NMF-HALS", "LNMF", "NTF", "NTF-HALS")
+PLAIN = ("NMF", "NMF-HALS", "LNMF", "PNMF", "NTF", "NTF-HALS")
 
 DISCRIMINATIVE = ("2D-NDTF", "2D-NDTF-mu", "3D-NDTF", "3D-NDTF-mu", "N2S2L", "N2S2L-mu")
 
 DISTANCES = ("euclidean", "cosine")
 
-# other features of the same fitted model, as methods of their own: N2S2L-all, NMF-nnls, ...
-# name -> (methods that have it, how coefficients are found, whether all of them are features)
+# other features of the same fitted model, as methods of their own: N2S2L-all, NMF-nnls, GNMF-paper, ...
+# name -> (methods that have it, what makes them other features, whether all of them are features)
 VARIANTS: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "all": (DISCRIMINATIVE, "", True),
     "nnls": ((*PLAIN, *DISCRIMINATIVE), "nnls", False),
     "all-nnls": (DISCRIMINATIVE, "nnls", True),
+    "paper": (("GNMF", "pKNMF"), "paper", False),
+    "span": (("NMF", "NMF-HALS", "LNMF"), "span", False),
 }
 
 # name -> (estimator, options): multiplicative rules as the papers, and solvers that come much closer to a minimum
@@ -79,14 +81,14 @@ class FaceParameters:
 
     problems: tuple[str, ...]
     methods: tuple[str, ...] = ()
-    variants: tuple[str, ...] = tuple(VARIANTS)
+    variants: tuple[str, ...] = ("all", "nnls", "all-nnls")
     metrics: tuple[str, ...] = DISTANCES
     splits: int = 5
 
     def __post_init__(self) -> None:
         check_problems(self.problems)
         check_names("method", self.methods, self.METHODS)
-        check_names("variant", self.variants, VARIANTS)
+        check_names("variant", self.variants, ("all", "nnls", "all-nnls"))
         check_names("metric", self.metrics, DISTANCES)
         check_positive(self, "splits", "iterations", "multiplicative_iterations", "folds")
 
@@ -137,7 +139,7 @@ def measure_rows(
     job: Job, fit: Fit, measure: Measure, X: Array, y: Array, tests: Sequence[TestSet]
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a job. `fit(X, y)` returns a model for every point; y is -1 for samples without a label."""
-    cv = _cross_validate(fit, measure, X, y) if len(job.points) > 1 else {}
+    cv = cross_validate(fit, measure, X, y) if len(job.points) > 1 else {}
     for i, (point, fitted) in enumerate(zip(job.points, fit(X, y), strict=True)):
         for way, accuracies in accuracies_of(fitted, measure.ways, X, y, tests).items():
             for test, accuracy in zip(tests, accuracies, strict=True):
@@ -174,11 +176,31 @@ def _transform_all(model: Any, X: Array, tests: Sequence[TestSet], how: str) -> 
     """Coefficients of the training samples and of every test set."""
     from .pipelines import features
 
-    model = copy(model).set_params(transform_method=how) if how else model
+    if how == "span":
+        model = Span(model)
+    elif how:
+        model = copy(model).set_params(**{"features" if how == "paper" else "transform_method": how})
     return [features(model, Z) for Z in (X, *(t.X for t in tests))]
 
 
-def _cross_validate(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tuple[str, str], list[float]]:
+@dataclass
+class Span:
+    """Coordinates in an orthonormal basis of what the bases span: the same space, distances as they are there."""
+
+    model: Any
+
+    def transform(self, X: Array) -> Array:
+        """Give coordinates of samples."""
+        return X @ np.linalg.qr(unit_bases(self.model))[0]
+
+
+def unit_bases(model: Any) -> Array:
+    """Bring the bases of a factorization of a matrix to unit length, as columns."""
+    W = np.asarray(model.components_, dtype=np.float64).T
+    return W / np.maximum(np.linalg.norm(W, axis=0), 1e-30)
+
+
+def cross_validate(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tuple[str, str], list[float]]:
     """Per way, the mean held-out accuracy of every point. Unlabelled samples stay in every fit."""
     held: dict[tuple[str, str], list[list[float]]] = {way: [] for way in measure.ways}
     for kept, check in folds(y, measure.folds, measure.seed):

@@ -107,23 +107,18 @@ def _factorize(
 ) -> list[list[Learnt]]:
     """NMF and its relatives on one view or all side by side; seeds and points of a view are one batch."""
     import nnfactor
+    from nnfactor.graphs import knn_graph
 
     from .pipelines import fit_all
 
     def fit(X: Any, some: Sequence[Point]) -> list[list[Learnt]]:
         cls = getattr(nnfactor, name)
-        more = {"solver": "multiplicative"} | ({"graph": _graph(X)} if name == "GraphNMF" else {})
+        more = {"solver": "multiplicative"} | ({"graph": knn_graph(X, 5)} if name == "GraphNMF" else {})
         made = [cls(**views.common(s), **more, **point) for s in seeds for point in some]
         fitted = [Learnt(_scale_to_unit_bases(m.embedding_, m.factors_)) for m in fit_all(made, X, labels)]
         return [fitted[i : i + len(some)] for i in range(0, len(fitted), len(some))]
 
     return fit(views.joint, points) if side_by_side else _per_view(points, fit, views)
-
-
-def _graph(X: Any) -> Any:
-    from nnfactor.graphs import knn_graph
-
-    return knn_graph(X, 5)
 
 
 def _scale_to_unit_bases(V: Any, factors: Sequence[Any]) -> Array:

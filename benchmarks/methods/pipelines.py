@@ -7,20 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 import nnfactor
 from nnfactor.models.shared.base import Factorization
 
-from ..data.splits import folds
 from ..harness.errors import ConfigError
 from ..harness.study import Job
 from ..harness.words import unknown
@@ -44,8 +41,6 @@ class Setup:
     max_iter, tol : iterations; tol = 0 runs them all
     seed : int
         Start of the factorizations.
-    metric : "euclidean" or "cosine"
-        Of the nearest neighbour.
     dtype : "float32" or "float64"
     device : str
     """
@@ -54,7 +49,6 @@ class Setup:
     max_iter: int = 500
     tol: float = 0.0
     seed: int = 0
-    metric: str = "euclidean"
     dtype: str = "float32"
     device: str = "cpu"
 
@@ -70,16 +64,12 @@ class Setup:
         return {"n_components": self.n_components, **run, "dtype": self.dtype, "device": self.device}
 
 
-class UnitLDA(TransformerMixin, BaseEstimator):
+class UnitLDA:
     """Fisher's discriminant after PCA to n - n_classes dimensions, its directions brought to unit length.
 
     scikit-learn's PCA and LDA. Directions as LDA leaves them make the within-class scatter the identity, and a nearest
-    neighbour then sees mostly those in which the classes hardly vary.
+    neighbour then compares mostly those in which the classes hardly vary.
     """
-
-    def __init__(self, scaling: str = "unit", n_components: int | None = None) -> None:
-        self.scaling = scaling
-        self.n_components = n_components
 
     def fit(self, X: Array, y: Labels) -> Self:
         """Fit to the labelled samples."""
@@ -88,12 +78,8 @@ class UnitLDA(TransformerMixin, BaseEstimator):
         pca = PCA(max(1, min(len(y) - n_classes, *X.shape)), svd_solver="full").fit(X)
         keep = pca.explained_variance_ > 1e-12 * pca.explained_variance_[0]
         lda = LinearDiscriminantAnalysis(solver="svd").fit(pca.transform(X)[:, keep], y)
-        W = pca.components_[keep].T @ lda.scalings_[:, : self.n_components or n_classes - 1]
-        if self.scaling == "orthonormal":
-            W = np.linalg.qr(W)[0]
-        elif self.scaling == "unit":
-            W = W / np.linalg.norm(W, axis=0)
-        self.mean_, self.components_ = pca.mean_, W.T
+        W = pca.components_[keep].T @ lda.scalings_[:, : n_classes - 1]
+        self.mean_, self.components_ = pca.mean_, (W / np.linalg.norm(W, axis=0)).T
         return self
 
     def transform(self, X: Array) -> Array:
@@ -101,7 +87,7 @@ class UnitLDA(TransformerMixin, BaseEstimator):
         return (X - self.mean_) @ self.components_.T
 
 
-class Raw(TransformerMixin, BaseEstimator):
+class Raw:
     """The samples as they are."""
 
     def fit(self, X: Array, y: Labels | None = None) -> Self:
@@ -154,27 +140,6 @@ def nearest_neighbour(F: Array, y: Labels, G: Array, metric: str = "euclidean") 
 def percent_right(y: Labels, predicted: Labels) -> float:
     """Compute the accuracy in percent."""
     return 100 * float(np.mean(y == predicted))
-
-
-def score(model: Any, setup: Setup, X: Array, y: Labels, X_new: Array, y_new: Labels) -> float:
-    """Measure the 1-NN accuracy of new samples in the model's features; training and new samples go the same way."""
-    F, G = (features(model, Z) for Z in (X, X_new))
-    return percent_right(y_new, nearest_neighbour(F, y, G, setup.metric))
-
-
-def cross_validate(
-    fit: Callable[[Array, Labels], Sequence[Any]], setup: Setup, X: Array, y: Labels, count: int, seed: int
-) -> list[float]:
-    """Average 1-NN accuracy on held-out labelled samples, per model that `fit(X, y)` returns.
-
-    Unlabelled samples stay in every fit; held-out ones leave it.
-    """
-    found = []
-    for kept, held in folds(y, count, seed):
-        keep = np.sort(np.concatenate([kept, np.flatnonzero(y < 0)]))
-        models = fit(X[keep], y[keep])
-        found.append([score(m, setup, X[keep], y[keep], X[held], y[held]) for m in models])
-    return [fmean(values) for values in zip(*found, strict=True)]
 
 
 def _factorization(cls: Build, takes_transform: bool = True, **fixed: Any) -> Build:

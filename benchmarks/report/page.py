@@ -46,14 +46,10 @@ def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
     from .plots import svg
 
     env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    env.filters["cell"] = cell
-    env.filters["svg"] = svg
-    env.tests["table"] = lambda part: isinstance(part, Table)
-    env.tests["figure"] = lambda part: isinstance(part, Figure)
-    env.tests["picture"] = lambda part: isinstance(part, Picture)
-    env.filters["columns"] = columns
-    env.tests["worth_showing"] = worth_showing
-    env.tests["numeric"] = numeric
+    env.filters |= {"cell": cell, "svg": svg, "columns": columns}
+    env.tests |= {"worth_showing": worth_showing, "numeric": numeric}
+    for name, cls in (("table", Table), ("figure", Figure), ("picture", Picture)):
+        env.tests[name] = lambda part, cls=cls: isinstance(part, cls)
     template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
     machine = {"variants": [], **machine}
     return template.render(config=config, report=report, machine=machine, toml=to_toml(config.tables()))

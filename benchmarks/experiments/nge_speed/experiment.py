@@ -9,9 +9,7 @@ from ...data.problems import load
 from ...harness.errors import MissingData
 from ...harness.kinds import Context
 from ...harness.results import Report
-from .parameters import BARS, Parameters
-
-__all__ = ["BARS", "Parameters", "run"]
+from .parameters import Parameters
 
 
 def run(parameters: Parameters, context: Context) -> Report:

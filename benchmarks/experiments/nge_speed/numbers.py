@@ -44,14 +44,6 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Reached:
-    """When a method reached a target; None if it did not."""
-
-    iterations: int | None
-    seconds: float | None
-
-
-@dataclass(frozen=True)
 class Outcome:
     """One setting.
 
@@ -101,10 +93,9 @@ class Outcome:
         curves = [self.curve(name) for name in self.methods]
         return wanted | {"1.01 x best": 1.01 * min(c[-1][1] for c in curves if c)}
 
-    def reach(self, name: str, target: float) -> Reached:
-        """Count iterations (between two looks by a straight line, rounded up) and their time at the median speed."""
-        n = first_below(self.curve(name), target)
-        return Reached(n, None if n is None else n * self.methods[name].time.median)
+    def reach(self, name: str, target: float) -> int | None:
+        """Count the iterations to a target, between two looks by a straight line, rounded up; None if never."""
+        return first_below(self.curve(name), target)
 
     def fraction(self, name: str) -> float | None:
         """Time to the printed rule's last objective over the printed rule's own time; None if never or not run."""
@@ -112,7 +103,7 @@ class Outcome:
         if ratio is None:
             return None
         target = self.targets()["printed rule"]
-        own, printed = self.reach(name, target).iterations, self.reach("printed", target).iterations
+        own, printed = self.reach(name, target), self.reach("printed", target)
         return None if own is None or not printed else own / printed * ratio.median
 
     def lead(self) -> int | None:

@@ -52,6 +52,7 @@ class Parameters:
     memory : whether to measure peak memory
     """
 
+    BARS: ClassVar[tuple[str, ...]] = tuple(BARS)
     SOLVED: ClassVar[tuple[str, ...]] = ("inverses", "cholesky")
 
     problems: tuple[str, ...]

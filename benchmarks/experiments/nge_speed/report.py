@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from itertools import product
 from typing import Any
 
 from ...data.problems import Paper
@@ -85,11 +86,12 @@ def _setting(o: Outcome) -> Section:
 
 
 def _targets(o: Outcome) -> list[Row]:
-    return [
-        {"method": name, "target": label, "objective": value, **asdict(o.reach(name, value))}
-        for label, value in o.targets().items()
-        for name in o.methods
-    ]
+    rows = []
+    for (label, value), (name, m) in product(o.targets().items(), o.methods.items()):
+        n = o.reach(name, value)
+        reached = {"iterations": n, "seconds": None if n is None else n * m.time.median}
+        rows.append({"method": name, "target": label, "objective": value, **reached})
+    return rows
 
 
 def _curves(o: Outcome) -> Figure:

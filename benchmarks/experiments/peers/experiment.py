@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from ...harness.kinds import Context
 from ...harness.results import Report
-from .parameters import BARS, Parameters
-
-__all__ = ["BARS", "Parameters", "run"]
+from .parameters import Parameters
 
 
 def run(parameters: Parameters, context: Context) -> Report:
     """Run every problem, one after the other."""
+    from threadpoolctl import threadpool_limits
+
     from .report import report
     from .runs import measure_all
 
-    return report(parameters, measure_all(parameters, context), context)
+    with threadpool_limits(context.settings.threads):  # one number of threads for every library
+        return report(parameters, measure_all(parameters, context), context)

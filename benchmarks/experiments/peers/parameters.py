@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...harness.words import check_names
 from .problems import FROBENIUS, PROBLEMS, RESTARTS, SPARSE
@@ -48,6 +49,8 @@ class Parameters:
     n_restarts : how many problems one batch holds
     memory : whether to measure peak memory
     """
+
+    BARS: ClassVar[tuple[str, ...]] = tuple(BARS)
 
     problems: tuple[str, ...]
     restarts: tuple[str, ...] = ()

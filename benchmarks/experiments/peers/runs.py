@@ -6,7 +6,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from ...harness.errors import MissingData
 from ...harness.kinds import Context
@@ -21,13 +20,8 @@ from .race import Limits, climb
 from .restarts import run_restarts
 
 
-def measure_all(parameters: Parameters, context: Context) -> Everything:
-    """All parts; one number of threads for every library."""
-    with threadpool_limits(context.settings.threads):
-        return _measure_all(parameters, context)
-
-
-def _measure_all(p: Parameters, context: Context) -> Everything:
+def measure_all(p: Parameters, context: Context) -> Everything:
+    """Measure all parts."""
     device, seed = context.device, context.settings.seed
     clock = Clock.on(device, context.settings.threads)
     rates = roofline.measure(device, context.dtype)

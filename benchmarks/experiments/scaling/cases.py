@@ -86,7 +86,8 @@ def measure(p: Parameters, context: Context) -> list[Curve]:
             for solver in p.solvers:
                 cases = list(_cases(vary, solver, p, context, clock))
                 times = _in_turn(cases, p)
-                least = [_least(rates, c, context.dtype.itemsize) for c in cases]
+                size = context.dtype.itemsize
+                least = [roofline.two_products(rates, c.entries, c.shape, c.k, c.sparse, size) for c in cases]
                 points = (Point(c.size, t, s) for c, t, s in zip(cases, times, least, strict=True))
                 curves.append(Curve(vary, solver, tuple(points)))
     return curves
@@ -101,10 +102,6 @@ def _in_turn(cases: list[Case], p: Parameters) -> list[Spread]:
             if turn:
                 times.append(max(many - few, 1e-9) / p.iterations)  # noise alone could be negative
     return [Spread.of(times) for times in seen]
-
-
-def _least(rates: roofline.Rates, case: Case, itemsize: int) -> float:
-    return roofline.two_products(rates, case.entries, case.shape, case.k, case.sparse, itemsize)
 
 
 def _cases(vary: str, solver: str, p: Parameters, context: Context, clock: Clock) -> Iterator[Case]:

@@ -6,8 +6,6 @@ from ...harness.kinds import Context
 from ...harness.results import Report
 from .parameters import Parameters
 
-__all__ = ["Parameters", "run"]
-
 
 def run(parameters: Parameters, context: Context) -> Report:
     """Measure every size, one after the other."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...harness.errors import ConfigError
-from ...harness.words import unknown
+from ...harness.words import check_names, check_positive
 
 LABELS = {
     "samples": "samples N",
@@ -43,11 +42,8 @@ class Parameters:
     repeats: int = 7
 
     def __post_init__(self) -> None:
-        for name in self.vary:
-            if name not in LABELS:
-                raise ConfigError(unknown("parameters.vary", name, LABELS, what="size"))
-        for name in self.solvers:
-            if name not in ("auto", "multiplicative", "hals", "projected"):
-                raise ValueError(f"solvers may be 'auto', 'multiplicative', 'hals' and 'projected', got {name!r}")
-        if self.points < 2 or min(self.samples, self.features, self.n_components, self.iterations, self.repeats) < 1:
-            raise ValueError("points must be at least 2, all other numbers at least 1")
+        check_names("size", self.vary, LABELS)
+        check_names("solver", self.solvers, ("auto", "multiplicative", "hals", "projected"))
+        check_positive(self, "samples", "features", "n_components", "iterations", "repeats")
+        if self.points < 2:
+            raise ValueError(f"points must be at least 2, got {self.points}")
