@@ -44,26 +44,10 @@ class SemiNMF(Factorization):
         "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random. Arrays are copied and
         used as given; V >= 0 (the multiplicative rule keeps its zeros), U of any sign. U is solved first, so that only
         the objective at iteration 0 feels its start.
-    n_init : int
-        Restarts, run as one batch with a stop each; run 0 starts from `init`, the others at random; the best is kept,
-        all are in `restarts_`.
-    max_iter : int
-        Iterations at most.
-    tol : float
-        Stop when the objective fell by no more than tol times its start value over 10 iterations. 0 runs exactly
-        `max_iter` iterations, without ConvergenceWarning, and records every one.
     transform_method : {"nnls", "pinv"}
         How `transform` computes V of samples with U fixed: exact nonnegative least squares, or the pseudo-inverse.
-    random_state : int, RandomState or None
-        Draws one seed per restart. Global generators are never touched.
-    device : str or torch.device
-        "auto": a tensor's own device, else CUDA if present, else the CPU.
-    dtype : {"auto", "float32", "float64"}
-        "auto": that of the data.
-    callback : callable or None
-        Called with a `nnfactor.core.Progress` every 10 iterations; a true answer stops the fit.
-    verbose : int
-        1 prints a line every 10 iterations, 2 also records every iteration.
+    n_init, max_iter, tol, random_state, device, dtype, callback, verbose
+        As for `NMF`.
 
     Attributes
     ----------
@@ -74,13 +58,8 @@ class SemiNMF(Factorization):
         `||X - V U'||^2`, summed from the residual in float64.
     reconstruction_err_ : float
         `||X - V U'||`.
-    n_iter_, converged_ : int, bool
-    history_ : dict
-        Equal-length arrays "iteration", "objective", "seconds"; entry 0 is the start.
-    restarts_ : dict
-        With `n_init > 1`: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)].
-    fit_info_ : dict
-        Device, dtype, seeds and versions.
+    n_iter_, converged_, history_, restarts_, fit_info_
+        As for `NMF`.
 
     Notes
     -----

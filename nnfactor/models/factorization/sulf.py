@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import L2, L21, Fit, Rule, Run, Term, block_of, multiplicative
-from ...core.factors import as_factor, gram
+from ...core.factors import as_factor, gram, multiply_transposed
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.solve.view_init import start
@@ -162,7 +162,7 @@ class SULF(ClassifierMixin, Factorization):
         if V.ndim != 2 or V.shape[1] != self.n_components:
             raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
         rows = torch.as_tensor(V).to(torch.as_tensor(self.factors_[0]).dtype)
-        views = [rows @ torch.as_tensor(U).to(rows.device).mT for U in self.factors_]
+        views = [multiply_transposed(rows, torch.as_tensor(U).to(rows.device)) for U in self.factors_]
         given: list[Any] = views if isinstance(V, Tensor) else [X.numpy() for X in views]
         return given[0] if self._views is None else given
 

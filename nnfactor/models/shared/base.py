@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...core import Fit, Rule, Run, Term, run, step
 from ...core.data.base import Data
-from ...core.factors import as_factor, gram, reconstruct
+from ...core.factors import as_factor, components, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
 from ...core.solve.run import Method, strict_precision
@@ -192,7 +192,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         if self._tensors:
             found["sample_shape_"] = tuple(inputs.data.shape[1:])
         if len(bases) == 1:
-            found["components_"] = inputs.to_caller(shown[1].mT)
+            found["components_"] = inputs.to_caller(components(shown[1]))
         if self.n_init > 1:
             found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
@@ -275,8 +275,8 @@ def solve_coefficients(data: Data, bases: list[Tensor], beta: float, method: str
     if method == "nnls":
         return nnls(G, B)
     if len(bases) == 1:  # not from the Gram, which would square the condition number
-        inverse = torch.linalg.pinv(bases[0].double())
-        return data.times(as_factor(inverse.mT.to(data.dtype))).double()
+        inverse = torch.linalg.pinv(components(bases[0]).double())
+        return data.times(as_factor(inverse.to(data.dtype))).double()
     return pseudo_inverse_coefficients(G, B)
 
 

@@ -44,22 +44,16 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
     Returns
     -------
     list
-        The estimators, in order. `history_["seconds"]` counts from the start of an estimator's run.
+        The estimators, in order; complaints are warned of once each. `history_["seconds"]` counts from the start of an
+        estimator's run.
 
     Raises
     ------
     ValueError
         No estimators, different classes, or an estimator with bad parameters, by its position. As after any error, all
         estimators are what they were.
-    FloatingPointError
-        The objective of an estimator became NaN or infinite in all its restarts.
-    torch.OutOfMemoryError
-        A batch did not fit; says which `max_bytes` would make smaller ones.
-
-    Warns
-    -----
-    ConvergenceWarning
-        One for each complaint of `fit`, with the positions of the estimators.
+    FloatingPointError, torch.OutOfMemoryError
+        An objective is not finite in any restart; a batch did not fit (says which `max_bytes` would make smaller ones).
 
     Examples
     --------

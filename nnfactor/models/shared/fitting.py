@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from math import isfinite
 from numbers import Real
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -98,34 +98,11 @@ class Model:
         return _identity(tuple(self.terms)), _identity(self.rules), _identity(self.method), self.names, rank
 
 
-class Fittable(Protocol):
-    """The stations of the road, as an estimator has them; see `Factorization`."""
-
-    n_components: int
-    n_init: int
-    callback: Any
-
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Parameters by name."""
-
-    def _read(self, X: Any, reset: bool) -> Inputs: ...
-
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt: ...
-
-    def _model(self, inputs: Inputs, learnt: Learnt) -> Model: ...
-
-    def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]: ...
-
-    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run: ...
-
-    def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class Member:
     """An estimator of a family, its model, and a seed for each of its restarts."""
 
-    estimator: Any  # Fittable
+    estimator: Any
     model: Model
     seeds: list[int]
 

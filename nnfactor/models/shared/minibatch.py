@@ -14,7 +14,7 @@ from torch import Tensor
 from ...core import Run, run
 from ...core.data.base import Data
 from ...core.data.dense import Dense
-from ...core.factors import as_factor, gram, khatri_rao
+from ...core.factors import as_factor, components, gram, khatri_rao
 from ...core.solve.minibatch import (
     MiniBatchSweep,
     cut_batches,
@@ -202,7 +202,7 @@ def publish_step(
             "is out of range in the unit that the first batch fixed: rescale the data, or use float64"
         )
     unit, *bases = model.normalize([torch.ones_like(factors["V"][:1]), *bases])
-    by = {"gram": unit.mT.double() * unit, "energy": unit.double().square()}
+    by = {"gram": gram(unit.double()), "energy": unit.double().square()}
     kept = [key for key in ("gram", "linear_minus", "energy", "linear_plus") if key in factors]
     sums = {key: inputs.to_caller(factors[key] * by.get(key, unit)) for key in kept}
     found: dict[str, Any] = {
@@ -216,7 +216,7 @@ def publish_step(
     if estimator._tensors:
         found["sample_shape_"] = tuple(inputs.data.shape[1:])
     if len(bases) == 1:
-        found["components_"] = inputs.to_caller(bases[0].mT)
+        found["components_"] = inputs.to_caller(components(bases[0]))
     for name in ABOUT_A_RUN:
         vars(estimator).pop(name, None)
     vars(estimator).update({**{name: value for name, value in learnt.items() if name.endswith("_")}, **found})
