@@ -1,6 +1,6 @@
 """Graphs over samples as `Graph`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency.
 
-Distances are Euclidean and the neighbours exact (`core/neighbors.py`); ties go to the smaller index.
+Distances are Euclidean and the neighbours exact (`core/graph/neighbors.py`); ties go to the smaller index.
 """
 
 from __future__ import annotations

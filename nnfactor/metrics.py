@@ -82,7 +82,7 @@ def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
 def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
     """Measure the sparsity of every column, `(sqrt(n) - ||f||_1 / ||f||_2) / (sqrt(n) - 1)` (Hoyer 2004).
 
-    0 when all entries are equal in size, 1 when a single one is not zero; blind to the scale of a column and to signs.
+    0 when all entries are equal in size, 1 when a single one is not zero; scales and signs of columns do not matter.
 
     Parameters
     ----------

@@ -286,8 +286,7 @@ feature_names_in_, fit_info_
 class _Principal:
     """Samples in principal coordinates of unit variance `U`, `X - mean ~ U diag(lengths) Q'`.
 
-    Ratios of two graph energies are blind to that scaling; floating point is not: features of very different units
-    keep their digits.
+    The scaling does not change ratios of two graph energies, but features of very different units keep their digits.
     """
 
     rows: DenseRows | SparseRows
@@ -341,15 +340,15 @@ def _maximize_ratios(A: Tensor, B: Tensor, lengths: Tensor, d: int) -> tuple[Ten
         return V[:, :d], torch.zeros(V.shape[1], dtype=A.dtype, device=A.device)[:d]
     A, B = A / a, B / (b or 1.0)
     theta, E = torch.linalg.eigh(A + B)
-    seen = theta > 8 * len(A) * EPS * theta[-1]
-    H = E[:, seen] / theta[seen].sqrt()
+    known = theta > 8 * len(A) * EPS * theta[-1]
+    H = E[:, known] / theta[known].sqrt()
     tau, C = torch.linalg.eigh(H.mT @ A @ H)
     tau, V = tau.flip(0), H @ C.flip(1)
     infinite = tau > 1 - INFINITE
     first = _rank_directions(V[:, infinite], lengths, lengths[:, None] * A * lengths)
-    last = _rank_directions(E[:, ~seen], lengths, scatter)
+    last = _rank_directions(E[:, ~known], lengths, scatter)
     finite = tau[~infinite].clamp(min=0)
-    ratios = torch.cat([tau[infinite] + torch.inf, finite / (1 - finite) * (a / (b or 1.0)), theta[~seen] * 0])
+    ratios = torch.cat([tau[infinite] + torch.inf, finite / (1 - finite) * (a / (b or 1.0)), theta[~known] * 0])
     return torch.cat([first, V[:, ~infinite], last], dim=1)[:, :d], ratios[:d]
 
 
