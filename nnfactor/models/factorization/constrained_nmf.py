@@ -79,7 +79,7 @@ class ConstrainedNMF(Factorization):
         return cp_model(inputs, self.n_components, [term], {"U1": rule, "Z": rule}, shapes=shapes, embed=groups.spread)
 
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
-        """The rows of Z: as given, or the means of a class where V was drawn."""
+        """Start the rows of Z as given, or at the means of a class where V was drawn."""
         start, groups = super()._start(inputs, model, seeds, restart), cast(GroupedFit, model.terms[0]).groups
         Z = start["Z"]
         given = not restart and not isinstance(self.init, str)

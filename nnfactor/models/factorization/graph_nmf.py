@@ -25,7 +25,7 @@ from ..shared.solvers import cg_steps, fastest
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class GraphNMF(Factorization):
-    """Graph-regularised NMF (Cai, He, Han and Huang 2011); with labels SGNMF, as paper 001 compares with.
+    """Graph-regularised NMF (Cai, He, Han and Huang 2011); with labels SGNMF, which Jiang et al. 2014 compare with.
 
     Minimises `||X - V U'||^2 + lam tr(V' L V)` over nonnegative V (n x k) and U (m x k), `L = D - S` of a graph of
     samples; the objective carries no 1/2.

@@ -110,6 +110,6 @@ def _root_rule(F: Tensor, block: Block) -> Tensor:
 
 
 def _unit_sums(F: Tensor, block: Block) -> Tensor:
-    """The multiplicative rule, then columns to unit sum."""
+    """Apply the multiplicative rule, then bring the columns to unit sum."""
     F = multiplicative(F, block)
     return divide(F, F.sum(-2, keepdim=True))

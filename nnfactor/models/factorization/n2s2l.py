@@ -1,4 +1,4 @@
-"""Nonnegative semi-supervised learning (paper 000), for vectors, matrices and tensors.
+"""Nonnegative semi-supervised learning (Wang et al. 2009b), for vectors, matrices and tensors.
 
 Wang, Yan, Zhang and Zhang (2009), "Non-negative semi-supervised learning".
 """
@@ -23,7 +23,7 @@ ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept 
 class N2S2L(NGE):
     """Nonnegative semi-supervised learning: NGE with a third graph, over all samples, labelled or not.
 
-    Minimises (paper 000, Eqs. 9 and 40)
+    Minimises (Wang et al. 2009b, Eqs. 9 and 40)
 
         ||X - [[V, U1, ...]]||^2 + sum_j (prod_b ||u^b_j||^2) v_j' Y_j v_j,
         Y_j = alpha L + beta L^s for the first q columns, alpha L^p for the others,

@@ -1,4 +1,4 @@
-"""Nonnegative graph embedding, and nonnegative discriminative tensor factorization (paper 002).
+"""Nonnegative graph embedding, and nonnegative discriminative tensor factorization (Wang et al. 2009a).
 
 Wang, Song, Yan, Zhang and Zhang (2009), "Multiplicative nonnegative graph embedding", against the M-matrix rule of
 Yang, Yan, Fu, Li and Huang (2008).
@@ -31,12 +31,12 @@ SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
 
 @dataclass(eq=False, repr=False)
 class MarginalFisher(BaseEstimator):
-    """Graphs of marginal Fisher analysis (Yan et al. 2007), as papers 000 and 002 use them; see `graphs`.
+    """Graphs of marginal Fisher analysis (Yan et al. 2007), as Wang et al. 2009a and 2009b use them; see `graphs`.
 
     Parameters
     ----------
     n_neighbors : int or None
-        Neighbours within the class; clipped to n_c - 1. None: min(n_c - 1, 3), as paper 002 says. Paper 000 takes
+        Neighbours within the class; clipped to n_c - 1. None: min(n_c - 1, 3), as Wang et al. 2009a say. Wang et al. 2009b take
         n_c - 1: give any large number.
     n_pairs : int
         Shortest pairs between each class and the others; 20 in both papers.
@@ -67,7 +67,7 @@ class MarginalFisher(BaseEstimator):
 class NGE(MiniBatches, Factorization):
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
-    Minimises, for columns 1..q of V on the intrinsic graph and the others on the penalty graph (paper 002, Eq. 9),
+    Minimises, for columns 1..q of V on the intrinsic graph and the others on the penalty graph (Wang et al. 2009a, Eq. 9),
 
         ||X - [[V, U1, ...]]||^2 + alpha sum_j (prod_b ||u^b_j||^2) v_j' L_j v_j,   L_j = L for j <= q, else L^p
 
@@ -89,7 +89,7 @@ class NGE(MiniBatches, Factorization):
         "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS on
         the same product; one to four sweeps, as many as take half of the product's time (Gillis and Glineur 2012).
         Its objective can rise for an iteration; what is recorded and published is a pair of nonnegative factors and
-        its objective. The others are plain and monotone. "multiplicative": paper 002, Eqs. 15 and 28. "m_matrix":
+        its objective. The others are plain and monotone. "multiplicative": Wang et al. 2009a, Eqs. 15 and 28. "m_matrix":
         multiplicative bases and the exact graph solve for V, the method that it competes with. "hals" and "projected"
         minimise the same objective without a solve.
     basis_rule : {"exact", "paper"}
@@ -158,7 +158,7 @@ keep_embeddings
     _weights: ClassVar[tuple[str, ...]] = ("alpha",)
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
-        """The two graphs, the classes that they come from, and the class code of every sample."""
+        """Build the two graphs; code the classes that they come from."""
         n = inputs.data.shape[0]
         codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
         builder = self._default_graph() if isinstance(self.graph, str) else self.graph
@@ -224,11 +224,11 @@ keep_embeddings
         return {**found, "n_discriminative_": self._discriminative(learnt)}
 
     def _default_graph(self) -> MarginalFisher:
-        """What graph="marginal_fisher" means."""
+        """Return what graph="marginal_fisher" means."""
         return MarginalFisher()
 
     def _discriminative(self, learnt: Learnt) -> int:
-        """The number of discriminative columns."""
+        """Count the discriminative columns."""
         q, n_classes = self.n_discriminative, len(learnt["classes_"])
         if "n_discriminative_" in learnt:
             return int(learnt["n_discriminative_"])
@@ -288,4 +288,4 @@ keep_embeddings
         return tags
 
 
-NDTF = NGE  # paper 002's name for NGE with marginal Fisher graphs, the default
+NDTF = NGE  # the name in Wang et al. 2009a of NGE with marginal Fisher graphs, the default

@@ -1,4 +1,4 @@
-"""Semi-nonnegative matrix factorization (Ding, Li and Jordan 2010; paper 001, Eqs. 3-6)."""
+"""Semi-nonnegative matrix factorization (Ding, Li and Jordan 2010; Jiang et al. 2014, Eqs. 3-6)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..shared.solvers import unsupervised_rule
 class SemiNMF(Factorization):
     """Semi-nonnegative matrix factorization: `X (n x m) ~ V U'`, V (n x k) nonnegative, X and U (m x k) of any sign.
 
-    Minimises `||X - V U'||^2` (Ding, Li and Jordan 2010; paper 001, Eqs. 3-6): in turn
+    Minimises `||X - V U'||^2` (Ding, Li and Jordan 2010; Jiang et al. 2014, Eqs. 3-6): in turn
     `U = X'V (V'V)^+`, exactly, and V >= 0 by one of the rules below. The objective never rises. A soft k-means: rows of
     V are memberships, columns of U centres.
 

@@ -1,4 +1,4 @@
-"""Semi-supervised unified latent factors of several views (paper 001).
+"""Semi-supervised unified latent factors of several views (Jiang et al. 2014).
 
 Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning with multi-view data". Its printed
 rule of V lacks a term, which is added here (`v_rule`).
@@ -45,7 +45,7 @@ from .semi_nmf import check_exponent
 class SULF(ClassifierMixin, Factorization):
     """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
 
-    Minimises (paper 001, Eq. 11), with weights pi on the simplex and Y one-hot labels,
+    Minimises (Jiang et al. 2014, Eq. 11), with weights pi on the simplex and Y one-hot labels,
 
         sum_p pi_p ||X^p - V U^p'||^2 + lam ||pi||^2 + beta ||V_l W - Y||^2 + gamma sum_j sqrt(||w_j||^2 + eps)
 
@@ -156,7 +156,7 @@ class SULF(ClassifierMixin, Factorization):
     _weights = ("beta", "gamma", "lam")
 
     def inverse_transform(self, V: Any) -> Any:
-        """The views `V U^p'` that `V (n_samples, n_components)` stands for: a list, if `fit` took one."""
+        """Return the views `V U^p'` that `V (n_samples, n_components)` stands for: a list, if `fit` took one."""
         check_is_fitted(self)
         V = V if isinstance(V, Tensor) else np.asarray(V)
         if V.ndim != 2 or V.shape[1] != self.n_components:
@@ -167,7 +167,7 @@ class SULF(ClassifierMixin, Factorization):
         return given[0] if self._views is None else given
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class with the largest entry of `transform(X) @ coef_`; samples without any are marked as unlabelled.
+        """Return the class with the largest entry of `transform(X) @ coef_`; samples without any are marked as unlabelled.
 
         Expect less than on the samples of `fit`: labels moved their rows of V towards W, those of new samples are
         computed without. Where new samples are at hand, fit them along, unlabelled, and read `transduction_`; or train

@@ -58,7 +58,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return False
 
     def _read(self, X: Any, reset: bool) -> Inputs:
-        """The data that a user hands in, to `fit` (reset) or to `transform`."""
+        """Read the data that a user hands in, to `fit` (reset) or to `transform`."""
         shape = getattr(self, "sample_shape", None) if reset else getattr(self, "sample_shape_", None)
         return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
 
@@ -81,7 +81,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return dict(zip(model.names, factors, strict=True))
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
-        """A start from singular vectors, or a random one."""
+        """Start from singular vectors, or at random."""
         data, k = model.data[0], int(self.n_components)
         return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
 
@@ -135,7 +135,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return inputs.to_caller(V.to(inputs.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
-        """Data that coefficients `V (n_samples, n_components)` stand for, in the shape that `fit` was given."""
+        """Return the data that coefficients `V (n_samples, n_components)` stand for, in the shape that `fit` was given."""
         check_is_fitted(self)
         as_torch = isinstance(V, Tensor)
         V = V if as_torch else torch.as_tensor(np.asarray(V))
@@ -147,7 +147,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return X if as_torch else X.numpy()
 
     def to_cp(self) -> Any:
-        """The fitted model as `tensorly.cp_tensor.CPTensor`, weights one, samples first."""
+        """Return the fitted model as `tensorly.cp_tensor.CPTensor`, weights one, samples first."""
         check_is_fitted(self)
         from tensorly.cp_tensor import CPTensor
 
@@ -171,7 +171,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
-        """The fitted attributes by name. `run` holds the restarts of this estimator, in a batch at its largest rank."""
+        """Name the fitted attributes. `run` holds the restarts of this estimator, in a batch at its largest rank."""
         names, k, best = model.names, int(self.n_components), run.best
         V, *bases = model.normalize([run.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
@@ -198,11 +198,11 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return found
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
-        """The Frobenius norm of the residual in the units of the user's data."""
+        """Compute the Frobenius norm of the residual in the units of the user's data."""
         return {"reconstruction_err_": math.prod(model.scales) * float(model.data[0].residual_sq(factors).sqrt())}
 
     def _complaints(self) -> list[str]:
-        """What a user should be warned of after a fit."""
+        """List what a user should be warned of after a fit."""
         found = []
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
             found.append(
@@ -315,6 +315,6 @@ def mode_names(data: Data) -> tuple[str, ...]:
 
 
 def fit_term(data: Data, beta: float) -> Term:
-    """The data term of a loss."""
+    """Make the data term of a loss."""
     modes = mode_names(data)
     return Fit(data, modes) if beta == 2 else BetaFit(data, modes, beta)

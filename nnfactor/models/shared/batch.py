@@ -80,7 +80,7 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
 
 
 def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
-    """A list of different estimators of one class."""
+    """Check that estimators are different ones of one class."""
     estimators = list(estimators)
     if not estimators:
         raise ValueError("estimators is empty; give at least one")

@@ -149,7 +149,7 @@ def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any
 
 
 def family_key(estimator: Any) -> Hashable:
-    """What a family agrees in. An estimator with a callback or with mini-batches runs alone."""
+    """Name what a family agrees in. An estimator with a callback or with mini-batches runs alone."""
     if estimator.callback is not None or getattr(estimator, "batch_size", None) is not None:
         return id(estimator)
     may_differ = {*FREE, *estimator._weights}
@@ -159,7 +159,7 @@ def family_key(estimator: Any) -> Hashable:
 
 
 def batches(members: Sequence[Member]) -> list[list[Member]]:
-    """The members that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
+    """Group the members that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
 
     Ranks are taken from the largest down. A rank joins the batch of the larger one when the columns that its problems
     gain, times the entries of the data, are below `PADDING`: measured, what a batch costs whatever is in it.
@@ -211,7 +211,7 @@ def run_batch(
 
 
 def join_models(models: Sequence[Model]) -> Model:
-    """The model of a batch, at its largest rank, the first: weights that differ become entries of the state."""
+    """Make the model of a batch, at its largest rank, the first: weights that differ become entries of the state."""
     columns = zip(*(m.terms for m in models), strict=True)
     return replace(models[0], terms=[_join_terms(terms, f"weight of term {i}") for i, terms in enumerate(columns)])
 
@@ -226,7 +226,7 @@ def _join_terms(terms: Sequence[Any], name: str) -> Any:
 def stack_starts(
     batch: list[Member], model: Model, inputs: Inputs, problems: list[Problem], label: Callable[[Any], str]
 ) -> dict[str, Tensor]:
-    """Starts, and weights that differ: of one problem as they are, of several with a batch dimension."""
+    """Stack starts, and weights that differ: of one problem as they are, of several with a batch dimension."""
     starts = []
     for i, restart in problems:
         member = batch[i]
@@ -251,7 +251,7 @@ def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Map
 
 
 def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:
-    """A run cut into those of its members, whose problems are neighbours."""
+    """Cut a run into those of its members, whose problems are neighbours."""
     begin = 0
     for i, some in groupby(problems, key=lambda problem: problem[0]):
         end = begin + len(list(some))
@@ -280,7 +280,7 @@ def select_problems(run: Run, begin: int, end: int) -> Run:
 
 
 def concatenate_runs(runs: Sequence[Run]) -> Run:
-    """The problems of several runs as one."""
+    """Join the problems of several runs."""
     if len(runs) == 1:
         return runs[0]
     shifts = np.cumsum([0, *(len(r.objective) for r in runs)])

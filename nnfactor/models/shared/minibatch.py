@@ -223,7 +223,7 @@ def publish_step(
 
 
 def _in_unit(estimator: Any, inputs: Inputs) -> Inputs:
-    """The batch in the unit of the sums, unless they are still zero."""
+    """Bring the batch into the unit of the sums, unless they are still zero."""
     known = getattr(estimator, "moments_", None)
     if known is None or not bool((known["linear_minus"] > 0).any()) or known["scale"] == inputs.scale:
         return inputs
@@ -249,7 +249,7 @@ def resume(estimator: Any, inputs: Inputs, names: tuple[str, ...]) -> tuple[dict
 
 
 def begin_stream(estimator: Any, model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The bases that a stream starts from, and empty sums."""
+    """Return the bases that a stream starts from, and empty sums."""
     modes = model.names[1:]
     bases = dict(zip(modes, _first_bases(estimator, model), strict=True))
     kl = beta_of(getattr(estimator, "loss", "frobenius")) == 1

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 @contextmanager
 def forget_and_restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """A fit without a trace of the one before; if it fails, the estimator is what it was."""
+    """Forget the fit before this one; if this one fails, the estimator is what it was."""
     with restore_on_error(estimator):
         for name in list(vars(estimator)):
             if name.endswith("_") and not name.startswith("_"):
@@ -20,7 +20,7 @@ def forget_and_restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
 
 @contextmanager
 def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
-    """What fails leaves the estimator as it was."""
+    """Restore the estimator if something fails."""
     before = dict(vars(estimator))
     try:
         yield
