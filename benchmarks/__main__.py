@@ -135,7 +135,7 @@ def run(options: argparse.Namespace, path: Path) -> int:
 def _check(rows: Sequence[Row], config: configs.Config, path: Path) -> int:
     from .report.check import find_faults
 
-    faults = find_faults(rows, config, configs.load(path))
+    faults = find_faults(rows, config, [configs.load(path, variants=v) for v in ((), ("full",))])
     for fault in faults:
         _fail(fault, 1)
     return 1 if faults else 0

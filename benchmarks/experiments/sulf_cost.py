@@ -1,10 +1,8 @@
 """What one iteration of SULF costs against the multiplicative NMF iterations of its views together.
 
-`python -m benchmarks.experiments.sulf_cost` prints milliseconds and their ratio, for bare sweeps without objectives
-(which cost NMF more, and with them the ratio is lower); all run in one process on the same data, taken in turn, and the
-fastest of several rounds counts. NMF is timed in two ways: an iteration of every view and then the next one, as SULF
-has to go ("together"), and view after view, so that a small view never leaves the cache ("one by one"). Shapes are
-those of the data sets of Jiang et al. 2014 and of common small ones.
+`python -m benchmarks.experiments.sulf_cost` prints milliseconds and their ratio, for bare sweeps without objectives,
+all on the same data, taken in turn; the fastest of several rounds counts. NMF goes one iteration of every view at a
+time, as SULF has to ("together"), and view after view, so that a small view never leaves the cache ("one by one").
 """
 
 from __future__ import annotations
@@ -21,6 +19,7 @@ from nnfactor.core.terms.multiview import Labels, Views
 
 from ..timing.clock import Clock, time_rounds
 
+# those of Jiang et al. 2014 and of a common small set
 SHAPES = {  # samples, features of the views, components, classes, labelled share
     "mfeat, 10 %": (2000, (76, 216, 240, 47, 6), 50, 10, 0.1),
     "mfeat, 30 %": (2000, (76, 216, 240, 47, 6), 50, 10, 0.3),

@@ -14,21 +14,21 @@ from .scores import Scores
 from .study_report import all_scores
 
 
-def find_faults(rows: Sequence[Row], ran: Config, whole: Config) -> list[str]:
+def find_faults(rows: Sequence[Row], ran: Config, whole: Sequence[Config]) -> list[str]:
     """List missed bars, names of things that do not exist, and methods without a row.
 
     Parameters
     ----------
     rows : of the run
     ran : Config
-        What was run. A smaller run than the config's own (--quick, --set) has fewer rows: names of settings are then
-        compared with the data sets alone, and its numbers are not judged.
-    whole : Config
-        The config as its file has it.
+        What was run. A run that is none of `whole` (--quick, --set) has fewer rows: names of settings are then compared
+        with the data sets alone, and its numbers are not judged.
+    whole : sequence of Config
+        The config as its file has it, and with its [full] tables.
     """
-    small = ran.parameters != whole.parameters
-    faults = [*_lost_methods(rows, ran), *_unknown_names(rows, whole, small)]
-    return faults if small else [*faults, *_missed_bars(rows, whole)]
+    small = all(ran.parameters != config.parameters for config in whole)
+    faults = [*_lost_methods(rows, ran), *_unknown_names(rows, ran, whole, small)]
+    return faults if small else [*faults, *_missed_bars(rows, ran)]
 
 
 def _missed_bars(rows: Sequence[Row], config: Config) -> Iterator[str]:
@@ -50,28 +50,38 @@ def _lost_methods(rows: Sequence[Row], config: Config) -> Iterator[str]:
     yield from (f"method vanished: {name} has no result" for name in asked if name not in seen)
 
 
-def _unknown_names(rows: Sequence[Row], config: Config, small: bool) -> Iterator[str]:
-    """Metrics, methods, data sets and settings of claims, papers and tables that are nowhere."""
-    methods = {r["method"] for r in rows if "method" in r} | _named_methods(config)
-    skipped = {r["problem"] for r in rows if r["kind"] == "skipped"}
-    for what, part in _statements(config):
-        scores = Scores(rows, part.metric)
+def _unknown_names(rows: Sequence[Row], ran: Config, whole: Sequence[Config], small: bool) -> Iterator[str]:
+    """Metrics, methods, data sets, settings and figures of claims, papers and tables that are nowhere."""
+    methods = {r["method"] for r in rows if "method" in r}.union(*map(_named_methods, whole))
+    there = _problems(ran) - {r["problem"] for r in rows if r["kind"] == "skipped"}
+    asked = _problems(ran, *whole)
+    for what, part in _statements(ran):
         if isinstance(part, PageTable) and (part.values or part.show):
-            values = {r["name"] for r in rows if r["kind"] == "value"}
-            columns = {name for r in rows if r["kind"] == part.kind for name in r}
-            lost = [v for v in part.values if v not in values] + [c for c in part.show if c not in columns]
-            yield from (f"{what} names no figure: {name}" for name in lost if not small)
+            lost = [] if small else _lost_figures(rows, part)
+            yield from (f"{what} names no figure: {name}" for name in lost)
             continue
+        scores = Scores(rows, part.metric)
         if not scores.rows and not small:
             yield f"{what} names no metric: {part.metric}"
         yield from (f"{what} names no method: {name}" for name in _methods_of(part) if name not in methods)
         for pattern in part.values if isinstance(part, Paper) else part.settings:
-            head = pattern.partition("/")[0]
-            problems = [name for name in known_names() if fnmatchcase(name, head)]
+            problems = {name for name in known_names() if fnmatchcase(name, pattern.partition("/")[0])}
             if not problems:
                 yield f"{what} names no data set: {pattern}"
-            elif not small and not scores.matching([pattern]) and not skipped & set(problems):
+            elif small or isinstance(part, Paper) or scores.matching([pattern]):
+                continue  # a paper may print more than is run
+            elif problems & there or not problems & asked:
                 yield f"{what} names no row: {pattern}"
+
+
+def _lost_figures(rows: Sequence[Row], table: PageTable) -> list[str]:
+    values = {r["name"] for r in rows if r["kind"] == "value"}
+    columns = {name for r in rows if r["kind"] == table.kind for name in r}
+    return [v for v in table.values if v not in values] + [c for c in table.show if c not in columns]
+
+
+def _problems(*configs: Config) -> set[str]:
+    return {name for config in configs for name in getattr(config.parameters, "problems", ())}
 
 
 def _statements(config: Config) -> Iterable[tuple[str, Claim | Paper | PageTable]]:

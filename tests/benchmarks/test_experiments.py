@@ -393,12 +393,25 @@ def test_check_judges_no_numbers_of_a_smaller_run(toy, tmp_path, capsys):
     assert toy("--check", folder="whole")[0] == 1
 
 
+def test_check_knows_what_only_the_full_variant_runs(toy, tmp_path, capsys):
+    claim = '[[claims]]\ntext = "t"\nmethods = ["good"]\nat_least = {}\nsettings = ["{}"]\norigin = "target"\n'
+    full = '[full.parameters]\nproblems = ["iris", "wine", "digits_400"]\n'
+    (tmp_path / "toy.toml").write_text(TOY + claim.format(1.0, "digits_400") + full)
+    assert toy("--check")[0] == 0
+    (tmp_path / "toy.toml").write_text(TOY + claim.format(1.0, "digits") + full)  # no variant has it
+    assert toy("--check")[0] == 1
+    assert "claim 't' names no row: digits" in capsys.readouterr().err
+    (tmp_path / "toy.toml").write_text(TOY + claim.format(99.0, "digits_400") + full)
+    assert toy("--full", "--check", folder="full")[0] == 1  # a full run is judged
+    assert "bar missed: t" in capsys.readouterr().err
+
+
 def test_check_reads_the_bars_of_measurements():
     config = configs.load(configs.find("peers"))
     methods = [{"kind": "method", "method": m} for m in config.parameters.methods]
     bar = {"kind": "check", "claim": "c", "where": "w", "bar": "at most 1", "measured": 2.0}
-    assert find_faults([*methods, {**bar, "verdict": "met"}], config, config) == []
-    assert find_faults([*methods, {**bar, "verdict": "not met"}], config, config) == [
+    assert find_faults([*methods, {**bar, "verdict": "met"}], config, [config]) == []
+    assert find_faults([*methods, {**bar, "verdict": "not met"}], config, [config]) == [
         "bar missed: c, w: 2.0, at most 1"
     ]
 
