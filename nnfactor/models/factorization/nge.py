@@ -36,7 +36,7 @@ class MarginalFisher(BaseEstimator):
     Parameters
     ----------
     n_neighbors : int or None
-        Neighbours within the class; clipped to n_c - 1. None: min(n_c - 1, 3), as Wang et al. 2009a say. Wang et al. 2009b take
+        Neighbours within the class; clipped to n_c - 1. None: min(n_c - 1, 3), as Wang et al. 2009a say; 2009b take
         n_c - 1: give any large number.
     n_pairs : int
         Shortest pairs between each class and the others; 20 in both papers.
@@ -67,7 +67,7 @@ class MarginalFisher(BaseEstimator):
 class NGE(MiniBatches, Factorization):
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
-    Minimises, for columns 1..q of V on the intrinsic graph and the others on the penalty graph (Wang et al. 2009a, Eq. 9),
+    Minimises (Wang et al. 2009a, Eq. 9), columns 1..q of V on the intrinsic graph, the others on the penalty graph,
 
         ||X - [[V, U1, ...]]||^2 + alpha sum_j (prod_b ||u^b_j||^2) v_j' L_j v_j,   L_j = L for j <= q, else L^p
 
@@ -89,9 +89,9 @@ class NGE(MiniBatches, Factorization):
         "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS on
         the same product; one to four sweeps, as many as take half of the product's time (Gillis and Glineur 2012).
         Its objective can rise for an iteration; what is recorded and published is a pair of nonnegative factors and
-        its objective. The others are plain and monotone. "multiplicative": Wang et al. 2009a, Eqs. 15 and 28. "m_matrix":
-        multiplicative bases and the exact graph solve for V, the method that it competes with. "hals" and "projected"
-        minimise the same objective without a solve.
+        its objective. The others are plain and monotone. "multiplicative": Wang et al. 2009a, Eqs. 15 and 28.
+        "m_matrix": multiplicative bases and the graph solve for V, the method that it competes with. "hals" and
+        "projected" minimise the same objective without a solve.
     basis_rule : {"exact", "paper"}
         How a basis sees the graphs. "paper" is the printed split (Eq. 15): correct, and slow at large alpha. For
         multiplicative bases only.

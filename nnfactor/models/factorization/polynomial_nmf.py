@@ -24,7 +24,7 @@ from .kernel_nmf import InFeatureSpace
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PolynomialNMF(InFeatureSpace):
-    """Polynomial NMF, PNMF (Buciu, Nikolaidis and Pitas 2008; Zhang and Liu 2009, section 2.2): bases in the data space.
+    """Polynomial NMF, PNMF (Buciu, Nikolaidis and Pitas 2008; Zhang and Liu 2009, section 2.2): bases in data space.
 
     Minimises `sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2`, `phi(x)'phi(y) = (x'y)^d`, over nonnegative V (n x k) and
     W (m x k). With K_xw = (XW)^d, K_ww = (W'W)^d, K' = d (.)^(d-1), one iteration is, V first,
@@ -40,7 +40,7 @@ class PolynomialNMF(InFeatureSpace):
     degree : int
         d >= 1; 1 is Frobenius NMF.
     w_rule : {"corrected", "printed"}
-        "printed" (Zhang and Liu 2009, Eq. 4) lacks V in the numerator and raises the objective in 16-97 % of steps: for study.
+        "printed" (Zhang and Liu 2009, Eq. 4) lacks V in the numerator and raises the objective in 16-97 % of steps.
     init : {"auto", "random", "nndsvda"} or tuple (V, W)
         As for `NMF`.
     n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
@@ -81,7 +81,7 @@ class PolynomialNMF(InFeatureSpace):
     transform_method: str = "nnls"
 
     def _read(self, X: Any, reset: bool) -> Inputs:
-        """Bring samples to length 1 at most, by a power of two: powers of longer ones leave the floating-point range."""
+        """Scale samples to length 1 at most, by a power of two: powers of longer ones overflow."""
         inputs = super()._read(X, reset)
         peak = inputs.data.largest() * math.sqrt(inputs.data.shape[1])
         unit = 2.0 ** math.ceil(math.log2(peak)) if peak else 1.0

@@ -167,7 +167,7 @@ class SULF(ClassifierMixin, Factorization):
         return given[0] if self._views is None else given
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the class with the largest entry of `transform(X) @ coef_`; samples without any are marked as unlabelled.
+        """Return the class of the largest entry of `transform(X) @ coef_`; a sample without any is unlabelled.
 
         Expect less than on the samples of `fit`: labels moved their rows of V towards W, those of new samples are
         computed without. Where new samples are at hand, fit them along, unlabelled, and read `transduction_`; or train

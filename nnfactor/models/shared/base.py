@@ -135,7 +135,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return inputs.to_caller(V.to(inputs.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
-        """Return the data that coefficients `V (n_samples, n_components)` stand for, in the shape that `fit` was given."""
+        """Return the data that coefficients `V (n_samples, n_components)` stand for, in the shape given to `fit`."""
         check_is_fitted(self)
         as_torch = isinstance(V, Tensor)
         V = V if as_torch else torch.as_tensor(np.asarray(V))

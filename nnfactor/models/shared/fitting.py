@@ -159,7 +159,7 @@ def family_key(estimator: Any) -> Hashable:
 
 
 def batches(members: Sequence[Member]) -> list[list[Member]]:
-    """Group the members that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
+    """Group members that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
 
     Ranks are taken from the largest down. A rank joins the batch of the larger one when the columns that its problems
     gain, times the entries of the data, are below `PADDING`: measured, what a batch costs whatever is in it.
