@@ -128,7 +128,6 @@ class NMF(MiniBatches, Factorization):
         data, beta = inputs.data, beta_of(self.loss)
         few = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < FILLED
         rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, few)
+        method = unsupervised_method(self.solver, beta)
         rules = dict.fromkeys([*mode_names(data)[1:], "V"], rule)
-        return cp_model(
-            inputs, self.n_components, [fit_term(data, beta)], rules, unsupervised_method(self.solver, beta), beta
-        )
+        return cp_model(inputs, self.n_components, [fit_term(data, beta)], rules, method, beta)

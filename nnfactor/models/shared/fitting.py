@@ -233,7 +233,7 @@ def stack_starts(
         with labelled(label, member.estimator):
             start = member.estimator._start(inputs, member.model, member.seeds, restart)
         missing = model.rank - member.model.rank  # zero columns, which every rule that is used keeps at exactly zero
-        starts.append([pad_columns(F, missing) for F in start.values()])
+        starts.append([pad_columns(F, missing) if missing else F for F in start.values()])
     state = dict(zip(start, starts[0] if len(starts) == 1 else init.stack(starts), strict=True))
     weights = [getattr(t, "weight", None) for t in model.terms]
     for weight in (w for w in weights if isinstance(w, Weight)):

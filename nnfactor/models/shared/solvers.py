@@ -64,7 +64,7 @@ def unsupervised_method(solver: str, beta: float) -> Method:
 def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:
     """Choose the rule of a solver name in models without graphs; `few`: most of the data's entries are zero."""
     named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected_gradient}
-    if solver not in named:
+    if solver != "auto" and solver not in named:
         one_of("solver", solver, ("auto", *named))
     if beta != 2:
         if solver in ("hals", "projected"):
