@@ -132,9 +132,9 @@ def kkt_residual(
     """Measure how far nonnegative factors are from a stationary point of a model: 0 there, of order 1 far from it.
 
     A minimum over F >= 0 has F >= 0, gradient G >= 0 and F G = 0, that is min(F, G) = 0 everywhere. F and G have
-    different units, so each column is measured in its own: with G = up - down the half gradient of the core's `Block`,
+    different units, so each column is measured in its own: with G = plus - minus the half gradient of the core's `Block`,
 
-        || min( f / ||f|| , g / (||up|| + ||down||) ) ||      per column; root mean square over the columns,
+        || min( f / ||f|| , g / (||plus|| + ||minus||) ) ||      per column; root mean square over the columns,
 
     and the largest of the factors. It does not change when the data, the penalties with them, or the columns of a
     factor are rescaled.
@@ -184,9 +184,9 @@ def kkt_residual(
 def _measure_column_residuals(terms: Sequence[Term], factors: Mapping[str, Tensor], name: str) -> Tensor:
     F = factors[name]
     block = block_of(terms, factors, name)
-    up, down = (part(F).expand_as(F).double() for part in (block.gradient_plus, block.gradient_minus))
-    F, G = F.double(), up - down
-    unit = column_norms(up) + column_norms(down)
+    plus, minus = (part(F).expand_as(F).double() for part in (block.gradient_plus, block.gradient_minus))
+    F, G = F.double(), plus - minus
+    unit = column_norms(plus) + column_norms(minus)
     worst = torch.minimum(divide(F, column_norms(F).expand_as(F)), divide(G, unit.expand_as(G)))
     return worst.square().sum(-2).mean(-1).sqrt()
 

@@ -37,7 +37,7 @@ class GraphNMF(Factorization):
     lam : float
         Weight of the graph, >= 0. An absolute penalty: with `scale_free=False` it depends on the scale of V.
     graph : "knn" or adjacency (n, n)
-        Links between samples: nearest neighbours with weight 1 (`nnfactor.graphs.knn_graph`), or your own (array,
+        Edges between samples: nearest neighbours with weight 1 (`nnfactor.graphs.knn_graph`), or your own (array,
         scipy sparse or `Graph`), symmetric and nonnegative; 0 is no link.
     n_neighbors : int
         p of "knn". 5, as usual with this method.
@@ -60,7 +60,7 @@ class GraphNMF(Factorization):
     embedding_ : (n_samples, k)
         The fitted V.
     factors_ : list with U (m, k); columns of unit length with `scale_free`
-    graph_ : Links
+    graph_ : Graph
         The graph, labels included.
     classes_ : array
         Of the labels; empty without.
@@ -126,7 +126,7 @@ class GraphNMF(Factorization):
 
 
 def overwrite_labelled(links: Graph, codes: np.ndarray) -> Graph:
-    """Links whose labelled pairs (codes >= 0) are overwritten: 1 in the same class, 0 in different ones (SGNMF)."""
+    """Overwrite the weights of labelled pairs (codes >= 0): 1 in the same class, 0 in different ones (SGNMF)."""
     S = (links.adjacency if links.cliques is None else sp.csr_array(links.toarray())).tocoo()
     known = codes >= 0
     keep = ~(known[S.row] & known[S.col])

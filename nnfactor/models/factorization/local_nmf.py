@@ -105,7 +105,7 @@ class _Divergence(BetaFit):
 
 
 def _root_rule(F: Tensor, block: Block) -> Tensor:
-    """`sqrt(F * ratio)`; a block of the divergence pulls with half the ratio product."""
+    """Compute `sqrt(F * ratio)`; `gradient_minus` of the divergence is half the ratio product."""
     return (2 * block.gradient_minus(F) * F).sqrt()
 
 

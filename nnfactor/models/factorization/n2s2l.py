@@ -50,7 +50,7 @@ random_state, device, dtype, callback, verbose, keep_embeddings
 
     Attributes
     ----------
-    neighbors_ : Links
+    neighbors_ : Graph
         The neighbour graph.
     embedding_, factors_, components_, graph_, classes_, n_discriminative_, loss_, reconstruction_err_, n_iter_, \
 converged_, history_, restarts_, sample_shape_, fit_info_

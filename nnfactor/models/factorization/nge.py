@@ -83,7 +83,7 @@ class NGE(MiniBatches, Factorization):
         Weight of both graphs; the papers try 10, 100, 1000. From about 1e6 on, energies drown in float32
         rounding and the objective bounces: use float64.
     graph : "marginal_fisher", MarginalFisher, or (intrinsic, penalty)
-        Built from labels, or given as two adjacencies (dense, scipy sparse or Links; weighted or not) over the
+        Built from labels, or given as two adjacencies (dense, scipy sparse or `core.Graph`; weighted or not) over the
         samples; then `y` may be None and `n_discriminative` is required.
     solver : {"auto", "m_matrix", "multiplicative", "mu", "hals", "projected"}
         "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS on
@@ -125,7 +125,7 @@ keep_embeddings
         The fitted, graph-informed V. `transform` computes coefficients without the graphs.
     factors_ : list of (d_b, k)
         Unit columns, the norms are in V (or zero columns).
-    graph_ : (Links, Links)
+    graph_ : (Graph, Graph)
     classes_ : array; n_discriminative_ : int
     components_, loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, sample_shape_, fit_info_
         As for `NTF`. `loss_` is the full objective above.

@@ -60,7 +60,7 @@ class SULF(ClassifierMixin, Factorization):
         Weight of the labels. 1, which with scaled views classified best; the paper's 1e8 made accuracy collapse in our
         measurements. 0 drops both label terms, and there is no W.
     gamma : float >= 0
-        Weight of W's row sparsity. It fades by itself: (V c, U / c, W / c) keeps the other terms.
+        Weight of W's row sparsity. Its term tends to zero by itself: (V c, U / c, W / c) keeps the other terms.
     lam : float >= 0
         Smooths the view weights; 0 puts everything on the best view. It stands against c_p = ||X^p - V U^p'||^2, sums
         over all n samples: every view has weight once 2 lam > P max c - sum c; far below, only the easiest to fit has.
