@@ -132,7 +132,7 @@ def kkt_residual(
     """Measure how far nonnegative factors are from a stationary point of a model: 0 there, of order 1 far from it.
 
     A minimum over F >= 0 has F >= 0, gradient G >= 0 and F G = 0, that is min(F, G) = 0 everywhere. F and G have
-    different units, so each column is measured in its own: with G = plus - minus the half gradient of the core's `Block`,
+    different units, so each column has its own: with G = plus - minus the half gradient of the core's `Block`,
 
         || min( f / ||f|| , g / (||plus|| + ||minus||) ) ||      per column; root mean square over the columns,
 
