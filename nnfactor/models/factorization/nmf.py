@@ -77,8 +77,8 @@ class NMF(MiniBatches, Factorization):
     forgetting : float
         For `partial_fit` only: sums over the samples before a batch are multiplied by (n_before / n_after) **
         forgetting: early batches count less, for their coefficients were solved with poor bases (Mairal et al. 2010).
-        0 forgets nothing. With the default, one pass over 50 000 planted samples in batches of 500 or 2000 came within 0.2 % of
-        the objective of a full fit. Larger values follow a changing stream sooner.
+        0 forgets nothing. With the default, one pass over 50 000 planted samples in batches of 500 or 2000 came within
+        0.2 % of the objective of a full fit. Larger values follow a changing stream sooner.
 
     Attributes
     ----------
