@@ -83,7 +83,7 @@ def test_the_table_says_what_must_be_written():
     )
     named = lambda line: {word.split("(")[0] for word in line.split("`")[1::2]}
     assert named(must) == ABSTRACT | {"super"}
-    public = {name for name in vars(Data) if not name.startswith("_")} - {"cut"}
+    public = {name for name in vars(Data) if not name.startswith("_")} - {"cut", "chunk", "rows_at_once"}
     assert named(free) == public - ABSTRACT
 
 
@@ -207,13 +207,11 @@ class TestSparseKinds:
         np.testing.assert_allclose(model.transform(sparse).numpy(), model.transform(X), rtol=1e-5, atol=1e-8)
 
     def test_nearly_exact_fits_of_matrices_in_blocks(self, monkeypatch):
-        from nnfactor.core.data import stored_entries
-
         p = problem(2, (2,), seed=2, zeros=0.5)
         V, U = (p.factors[m] for m in p.modes)
         X = V[0] @ U[0].mT
         nearly = [V * (1 + 1e-9), U]
         expected = as_data(X).residual_sq(nearly)
         for chunk in (3, 1 << 18):
-            monkeypatch.setattr(stored_entries, "CHUNK", chunk)
+            monkeypatch.setattr(Data, "chunk", chunk)
             close(as_data(sp.csr_array(X.numpy())).residual_sq(nearly), expected, 1e-5)

@@ -13,6 +13,7 @@ from nnfactor.core import (
     L2,
     L21,
     BetaFit,
+    Data,
     Fit,
     Laplacian,
     block_of,
@@ -181,15 +182,13 @@ def test_storage_kinds_agree(storage, order, betas):
 
 
 def test_chunks_change_nothing(monkeypatch):
-    from nnfactor.core.data import chunks as module
-
     for order in (2, 3, 4):
         p = problem(order, (2,), seed=order)
         Fs = [p.factors[m] for m in p.modes]
         whole = Fit(p.X, p.modes).data
         expected = [whole.residual_sq(Fs), whole.divergence(Fs, 1), whole.sqnorm()]
         products = [whole.ratio_products(Fs, mode, 1.5) for mode in range(order)]
-        monkeypatch.setattr(module, "CHUNK", 7)
+        monkeypatch.setattr(Data, "chunk", 7)
         small = Fit(p.X, p.modes).data
         for a, b in zip([small.residual_sq(Fs), small.divergence(Fs, 1), small.sqnorm()], expected):
             close(a, b)
@@ -200,14 +199,12 @@ def test_chunks_change_nothing(monkeypatch):
 
 
 def test_blocks_of_sparse_rows_change_nothing(monkeypatch):
-    from nnfactor.core.data import sparse as module
-
     for zeros in (0.3, 0.9, 1.0):
         p = problem(2, (2,), seed=4, zeros=zeros)
         p.X[0] = 0
         factors, dense = [F + 0.1 for F in (p.factors["V"], p.factors["U1"])], Fit(p.X, p.modes).data
         for chunk in (1, 5, 1 << 18):
-            monkeypatch.setattr(module, "CHUNK", chunk)
+            monkeypatch.setattr(Data, "chunk", chunk)
             data = Fit(p.X.to_sparse_coo(), p.modes).data
             assert chunk > 5 or zeros > 0.5 or len(data._blocks()) > 3
             close(data.residual_sq(factors), dense.residual_sq(factors))

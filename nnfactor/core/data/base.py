@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
-from math import prod
+from math import frexp, ldexp, prod
 from typing import Any, Self
 
 import numpy as np
@@ -15,7 +15,6 @@ from torch import Tensor
 
 from ..cache import TensorCache
 from ..factors import contract_others, khatri_rao
-from .chunks import rows_at_once
 
 
 class Data(ABC):
@@ -43,14 +42,22 @@ class Data(ABC):
     cut : int
         Modes that index the rows of the matrix `(d_0 .. d_cut-1, d_cut .. d_r)` whose products are `times` and
         `times_transposed`. 1: a row is a sample.
+    entries_read : int
+        Entries that a product with the data reads; a kind that does not store zeros says how many it stores.
+    rows_per_problem : int
+        Rows of what the products of one problem hold at once, each of k numbers: those of its factors, or more.
     cache : TensorCache
         What is kept of the data, by terms too; its values depend on the data beside their own inputs.
+    chunk : int
+        Entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it.
     """
 
     cut = 1
+    chunk = 1 << 18
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
         self.shape, self.order, self.dtype, self.device = tuple(shape), len(shape), dtype, device
+        self.entries_read, self.rows_per_problem = prod(self.shape), sum(self.shape)
         self.cache = TensorCache(*inputs)
 
     @abstractmethod
@@ -123,33 +130,33 @@ class Data(ABC):
 
     def sqnorm(self) -> Tensor:
         """Compute `||X||^2`, a float64 scalar (kept)."""
-        return self.cache("sqnorm", (), lambda: _sum(self, lambda X: X.double().square().sum()))
+        return self.cache("sqnorm", (), lambda: _square_sum(self.entries()).to(self.device))
 
     def mean(self) -> Tensor:
-        """Average all entries, a float64 scalar (kept)."""
-        return self.cache("mean", (), lambda: _sum(self, lambda X: X.sum(dtype=torch.float64)) / prod(self.shape))
+        """Average all entries, a float64 scalar."""
+        return torch.tensor(self._summary()[2] / prod(self.shape), dtype=torch.float64, device=self.device)
 
     def smallest(self) -> float:
-        """Find the smallest entry, stored or not (kept)."""
-        return self.cache("smallest", (), lambda: _smallest(self))
+        """Find the smallest entry, stored or not."""
+        least = self._summary()[0]
+        return least if self.entries_read == prod(self.shape) else min(0.0, least)
 
     def largest(self) -> float:
-        """Find the largest absolute value of an entry (kept)."""
-        return self.cache("largest", (), lambda: float(torch.stack([X.abs().max() for X in self.entries()]).max()))
+        """Find the largest absolute value of an entry."""
+        low, high, *_ = self._summary()
+        return max(-low, high)
 
     def filled(self) -> float:
-        """Count the share of the entries that are not zero (kept)."""
-        return self.cache("filled", (), lambda: int(_sum(self, torch.count_nonzero)) / prod(self.shape))
+        """Count the share of the entries that are not zero."""
+        return self._summary()[3] / prod(self.shape)
 
-    @property
-    def entries_read(self) -> int:
-        """Entries that a product with the data reads; fewer than there are where zeros are not stored (kept)."""
-        return self.cache("entries_read", (), lambda: sum(X.numel() for X in self.entries()))
+    def _summary(self) -> tuple[float, float, float, float]:
+        """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
+        return self.cache("summary", (), lambda: _summarize(self.entries()))
 
-    @property
-    def rows_per_problem(self) -> int:
-        """Rows of what the products of one problem hold at once, each of k numbers: those of its factors, or more."""
-        return sum(self.shape)
+    def rows_at_once(self, columns: int, problems: int = 1) -> int:
+        """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
+        return max(1, self.chunk // max(1, problems * columns))
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
         """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
@@ -169,14 +176,37 @@ def sample_sqnorms(data: Data) -> Tensor:
     X = data.samples()
     if sp.issparse(X):
         return torch.from_numpy(X.astype(np.float64).power(2).sum(axis=1)).to(data.device)
-    rows = X.flatten(1).split(rows_at_once(X[0].numel()))
+    rows = X.flatten(1).split(data.rows_at_once(X[0].numel()))
     return torch.cat([part.double().square().sum(1) for part in rows])
 
 
-def _sum(data: Data, f: Callable[[Tensor], Tensor]) -> Tensor:
-    return reduce(torch.add, map(f, data.entries())).to(data.device)
+def sum64(Z: Tensor, batch: int = 0) -> Tensor:
+    """Sum all dimensions behind the first `batch`, in float64."""
+    return Z.sum(tuple(range(batch, Z.dim())), dtype=torch.float64)
 
 
-def _smallest(data: Data) -> float:
-    least = float(torch.stack([X.min() for X in data.entries()]).min())
-    return least if data.entries_read == prod(data.shape) else min(0.0, least)
+def power_of_two(size: float, reach: float = 0, lowest: int = -1000) -> float:
+    """Find the largest power of two up to `size`; 1 where `size` is 0 or within `2^-reach .. 2^reach`.
+
+    Data are divided by it so that squares stay within the floating-point range. Division by it is exact. It is not
+    below `2^lowest`, so that its inverse is finite too.
+
+    >>> power_of_two(5.0), power_of_two(5.0, reach=3), power_of_two(0.0)
+    (4.0, 1.0, 1.0)
+    """
+    if size == 0 or 2.0**-reach <= size <= 2.0**reach:
+        return 1.0
+    return ldexp(1.0, max(frexp(size)[1] - 1, lowest))
+
+
+def _square_sum(entries: Iterator[Tensor]) -> Tensor:
+    return reduce(torch.add, (X.double().square().sum() for X in entries))
+
+
+def _summarize(entries: Iterator[Tensor]) -> tuple[float, float, float, float]:
+    pieces = [
+        torch.stack([*(v.double() for v in X.aminmax()), X.sum(dtype=torch.float64), X.count_nonzero().double()])
+        for X in entries
+    ]
+    low, high, total, filled = torch.stack(pieces).T.tolist()  # the host is read once
+    return min(low), max(high), sum(total), sum(filled)

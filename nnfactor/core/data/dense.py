@@ -12,8 +12,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
-from .base import Data
-from .chunks import rows_at_once, sum64
+from .base import Data, sum64
 
 
 class Dense(Data):
@@ -29,21 +28,23 @@ class Dense(Data):
 
     def __init__(self, X: Tensor, cut: int | None = None) -> None:
         super().__init__(X.shape, X.dtype, X.device, X)
-        self.X, self.cut = X, even_split(X.shape) if cut is None else cut
+        self.X, self.cut = X, cut or (1 if self.order == 2 else even_split(X.shape))
+        sides = prod(self.shape[: self.cut]), prod(self.shape[self.cut :])
+        self.rows_per_problem = sum(sides)  # of the Khatri-Rao products of the two groups
+        view = X if self.order == 2 else _view(X, sides)
+        self._view = view if view is not None and 1 in view.stride() else None
 
     @property
     def matrix(self) -> Tensor:
         """The data as a matrix between the two groups: a view of X, or a kept copy where its strides allow none."""
-        return self.cache("matrix", (), self._as_matrix)
-
-    def _as_matrix(self) -> Tensor:
-        matrix = self.X.reshape(prod(self.shape[: self.cut]), -1)
-        return matrix if 1 in matrix.stride() else matrix.contiguous()
+        if self._view is not None:  # shows what is written to X: nobody has to ask the cache
+            return self._view
+        return self.cache("matrix", (), lambda: self.X.reshape(prod(self.shape[: self.cut]), -1).contiguous())
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over rows of the matrix, in pieces."""
-        matrix = self.matrix  # looked up once: the loop would ask the cache for every piece
-        return iter(matrix.split(rows_at_once(matrix.shape[1])))
+        matrix = self.matrix
+        return iter(matrix.split(max(1, self.chunk // matrix.shape[1])))
 
     def samples(self) -> Tensor:
         """Give the array itself."""
@@ -61,18 +62,13 @@ class Dense(Data):
         """View the same array with a sample in each row of the matrix."""
         return self if self.cut == 1 else Dense(self.X, cut=1)
 
-    @property
-    def rows_per_problem(self) -> int:
-        """Rows of the Khatri-Rao products of the two groups."""
-        return prod(self.shape[: self.cut]) + prod(self.shape[self.cut :])
-
     def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
         """Multiply the matrix by `F`, component-major; added to `onto` in place if that is given."""
-        return multiply_batch(self.matrix, F, onto)
+        return (F.mT @ self.matrix.mT).mT if F.dim() == 2 and onto is None else multiply_batch(self.matrix, F, onto)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """Multiply the transposed matrix by `F`, component-major."""
-        return multiply_batch(self.matrix.mT, F)
+        return (F.mT @ self.matrix).mT if F.dim() == 2 else multiply_batch(self.matrix.mT, F)
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum `d_beta(X, [[factors]])` over all entries, float64, in row chunks of the reconstruction."""
@@ -115,7 +111,15 @@ class Dense(Data):
     def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
         """Iterate over row ranges with `X` and `Y = left right'` on them; `Y` is new and may be written to."""
         matrix = self.matrix
-        step = rows_at_once(matrix.shape[1], prod(left.shape[:-2]))
+        step = self.rows_at_once(matrix.shape[1], prod(left.shape[:-2]))
         for a in range(0, len(matrix), step):
             rows = slice(a, a + step)
             yield rows, matrix[rows], left[..., rows, :] @ right.mT
+
+
+def _view(X: Tensor, sides: tuple[int, int]) -> Tensor | None:
+    """View an array as a matrix, if its strides allow that."""
+    try:
+        return X.view(sides)
+    except RuntimeError:
+        return None

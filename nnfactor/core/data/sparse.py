@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
-from .chunks import CHUNK, rows_at_once
 from .csr import CSR, narrow_csr, row_of_each
 from .stored_entries import Piece, StoredEntries
 
@@ -32,11 +31,8 @@ class Sparse(StoredEntries):
     """
 
     def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
-        super().__init__(X.shape, dtype, device)
-        X = narrow_csr(X)
-        self.rows = CSR.from_scipy(X, device, dtype)
-        self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
-        self._host = X
+        self._host = narrow_csr(X)
+        super().__init__(self._host, X.shape, device, dtype)
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""
@@ -74,9 +70,9 @@ class Sparse(StoredEntries):
             yield X.values, X.sampled(V[rows].contiguous(), U)
 
     def _blocks(self) -> list[tuple[slice, CSR]]:
-        """Cut the rows into blocks of about `CHUNK` entries."""
+        """Cut the rows into blocks of about a chunk of entries."""
         ends, n = self._host.indptr, self.shape[0]
-        cuts = np.unique([*np.searchsorted(ends, np.arange(0, ends[-1], CHUNK)), n])
+        cuts = np.unique([*np.searchsorted(ends, np.arange(0, ends[-1], self.chunk)), n])
         cuts = cuts if cuts[0] == 0 else np.r_[0, cuts]
         return [(slice(a, b), self.rows.block(a, b, ends[a], ends[b])) for a, b in pairwise(cuts.tolist())]
 
@@ -90,7 +86,7 @@ class Sparse(StoredEntries):
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
         """Compute `V U'` in blocks of rows."""
         V, U = factors
-        step = rows_at_once(self.shape[1], prod(V.shape[:-2]))
+        step = self.rows_at_once(self.shape[1], prod(V.shape[:-2]))
         for a in range(0, self.shape[0], step):
             yield slice(a, a + step), V[..., a : a + step, :] @ U.mT
 

@@ -91,14 +91,12 @@ class SparseTensor(StoredEntries):
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        super().__init__(shape, dtype, device)
         if not len(values):  # one stored zero, so that no array is empty
             coords, values = [np.zeros(1, np.int64) for _ in shape], np.zeros(1, values.dtype)
         groups = [Group(modes, coords, shape) for modes in _two_groups(shape, len(values))]
         left, right = (g.of_entry for g in groups)
         X = sp.csr_array((values, (left, right)), shape=(groups[0].size, groups[1].size))
-        self.rows = CSR.from_scipy(X, device, dtype)
-        self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
+        super().__init__(X, shape, device, dtype)
         self.groups = [g.to(device, dtype, shape) for g in groups]
 
     def scaled(self, factor: float) -> SparseTensor:

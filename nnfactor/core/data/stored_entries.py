@@ -10,14 +10,14 @@ from math import prod
 from typing import Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from .. import divergence as div
 from ..cache import TensorCache, tiny
 from ..factors import gram
-from .base import Data
-from .chunks import CHUNK, sum64
+from .base import Data, sum64
 from .csr import CSR
 
 Piece = tuple[Tensor, Tensor]  # stored entries and the reconstruction there, (c,) each
@@ -27,12 +27,22 @@ class StoredEntries(Data):
     """Data whose zeros are not stored; work is on the stored entries alone.
 
     Sums over all entries are those of an array of zeros, known from Grams or column sums, plus what the stored entries
-    change. Subclasses set `rows` and `columns`, the matrix of the stored entries and its transpose as CSR.
+    change.
+
+    Parameters
+    ----------
+    X : scipy CSR
+        A matrix of the stored entries; `rows` and `columns` are it and its transpose on the device.
+    shape, device, dtype : of the data
     """
 
-    rows: CSR
-    columns: CSR
     direct_up_to = float("inf")  # entries up to which the residual of a nearly exact fit is summed over all of them
+
+    def __init__(self, X: sp.csr_array, shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> None:
+        super().__init__(shape, dtype, device)
+        self.rows = CSR.from_scipy(X, device, dtype)
+        self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
+        self.entries_read = len(self.rows.values)
 
     @abstractmethod
     def coordinates(self) -> list[Tensor]:
@@ -62,7 +72,7 @@ class StoredEntries(Data):
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the stored entries, in the order of `rows`; one zero where none is stored."""
         values = self.rows.values
-        return iter((values if len(values) else values.new_zeros(1)).split(CHUNK))
+        return iter((values if len(values) else values.new_zeros(1)).split(self.chunk))
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
         """Cut the pieces out once and keep them: that is done on the host and takes longer than a product."""
@@ -126,13 +136,13 @@ class StoredEntries(Data):
 
     def _residual_by_blocks(self, factors: Sequence[Tensor]) -> Tensor:
         """Sum the residual in blocks of the whole array: some combinations of the first modes, all of the last."""
-        cut = next(c for c in range(1, self.order) if c == self.order - 1 or prod(self.shape[c:]) <= CHUNK // 2)
+        cut = next(c for c in range(1, self.order) if c == self.order - 1 or prod(self.shape[c:]) <= self.chunk // 2)
         right = self._products(factors, range(cut, self.order), slice(0, prod(self.shape[cut:])))
         zero = torch.zeros_like(self.rows.col, dtype=torch.int64)
         flat = reduce(lambda a, b: a * b[0] + b[1], zip(self.shape, self.coordinates(), strict=True), zero)
         flat, order = torch.sort(flat)
         values, total = self.rows.values.to(right.dtype)[order], right.new_zeros((), dtype=torch.float64)
-        for block in slices(prod(self.shape[:cut]), max(1, 4 * CHUNK // len(right))):
+        for block in slices(prod(self.shape[:cut]), max(1, 4 * self.chunk // len(right))):
             Y = (self._products(factors, range(cut), block) @ right.mT).flatten()
             ends = torch.tensor([block.start, block.stop], device=self.device) * len(right)
             a, b = torch.searchsorted(flat, ends).tolist()

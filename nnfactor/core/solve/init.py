@@ -15,30 +15,14 @@ from ..factors import as_factor, divide, draw_factor, stack_problems
 class Matrix(Protocol):
     """A matrix known by products and its mean, which sets the height of a start: `Dense` or `Sparse` data, or views."""
 
-    @property
-    def order(self) -> int:
-        """2."""
+    order: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows and columns."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """Of its products."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it is worked on."""
-
-    def mean(self) -> Tensor:
-        """Compute the mean entry, float64."""
-
-    def times(self, F: Tensor) -> Tensor:
-        """Compute `X @ F`."""
-
-    def times_transposed(self, F: Tensor) -> Tensor:
-        """Compute `X.T @ F`."""
+    def mean(self) -> Tensor: ...  # noqa: D102
+    def times(self, F: Tensor) -> Tensor: ...  # noqa: D102
+    def times_transposed(self, F: Tensor) -> Tensor: ...  # noqa: D102
 
 
 def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
@@ -74,8 +58,9 @@ def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
     left, values, right = truncated_svd(data, n_components, seed)
     fill = (data.mean() / n_components).sqrt()
     noise = torch.finfo(data.dtype).eps
-    pair = _dominant(left, right, values)
-    return [as_factor(torch.where(noise * F.amax() < F, F, fill).to(data.dtype)) for F in pair]
+    V, U = _dominant(left, right, values)
+    V, U = torch.where(noise * V.amax() < V, V, fill), torch.where(noise * U.amax() < U, U, fill)
+    return [as_factor(V.to(data.dtype)), as_factor(U.to(data.dtype))]
 
 
 def truncated_svd(
@@ -88,10 +73,9 @@ def truncated_svd(
     """
     size = min(rank + oversampling, *data.shape)
     generator = torch.Generator().manual_seed(seed)
-    probe = torch.randn(data.shape[1], size, generator=generator, dtype=torch.float64)
-    Q = _range(data.times(probe.to(data.device, data.dtype)))
-    for _ in range(powers):
-        Q = _range(data.times(_range(data.times_transposed(Q))))
+    Q = torch.randn(data.shape[1], size, generator=generator, dtype=torch.float64).to(data.device, data.dtype)
+    for product in (data.times, *powers * (data.times_transposed, data.times)):
+        Q = torch.linalg.qr(product(Q).double())[0].to(data.dtype)
     B = data.times_transposed(Q).double()
     right, values, small = torch.linalg.svd(B, full_matrices=False)
     left = Q.double() @ small.mT
@@ -101,11 +85,6 @@ def truncated_svd(
 def stack(starts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     """Return the starts of several problems as one batch, `(B, rows, k)` for each factor."""
     return [stack_problems(Fs) for Fs in zip(*starts, strict=True)]
-
-
-def _range(M: Tensor) -> Tensor:
-    """Return an orthonormal basis of the columns, in M's dtype."""
-    return torch.linalg.qr(M.double())[0].to(M.dtype)
 
 
 def _dominant(left: Tensor, right: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:

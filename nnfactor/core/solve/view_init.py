@@ -51,7 +51,7 @@ class _SideBySide:
     def __init__(self, views: Sequence[Data], scales: Sequence[float]) -> None:
         self.views, self.roots = views, [s**0.5 for s in scales]
         self.widths = [X.shape[1] for X in views]
-        self.shape = (sum(self.widths), views[0].shape[0])
+        self.shape: tuple[int, ...] = (sum(self.widths), views[0].shape[0])
         self.dtype, self.device = views[0].dtype, views[0].device
 
     def mean(self) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core import BetaFit, Block
-from ...core.data.units import power_of_two
+from ...core.data.base import power_of_two
 from ...core.factors import divide
 from ...core.rules.multiplicative import multiplicative
 from ...core.terms.base import Factors

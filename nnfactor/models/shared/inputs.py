@@ -15,7 +15,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from ...core.data.as_data import as_data
-from ...core.data.base import Data
+from ...core.data.base import Data, power_of_two
 from ...core.data.sparse_input import (
     FORMATS,
     as_scipy,
@@ -25,7 +25,6 @@ from ...core.data.sparse_input import (
     refuse_other_formats,
     refuse_other_than_real,
 )
-from ...core.data.units import power_of_two
 from ...core.factors import as_factor
 
 
