@@ -24,10 +24,12 @@ Factors = Mapping[str, Tensor]
 class Term(ABC):
     """One summand of a model's objective."""
 
+    modes: tuple[str, ...]
+
     @property
-    @abstractmethod
     def factor_names(self) -> tuple[str, ...]:
-        """Names of the factors that the term depends on."""
+        """Names of the factors that the term depends on; its `modes` where a term says nothing else."""
+        return self.modes
 
     @abstractmethod
     def block(self, factors: Factors, name: str) -> Block:

@@ -38,11 +38,6 @@ class BetaFit(Term):
                 "use beta > 0 or add a small positive number to the data"
             )
 
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """All modes."""
-        return self.modes
-
     def block(self, factors: Factors, name: str) -> Block:
         """Return the two ratio products at the current factors, halved (half the gradient); see `divergence.powers`."""
         Fs, mode = [factors[m] for m in self.modes], self.modes.index(name)

@@ -33,11 +33,6 @@ class Fit(Term):
     def __post_init__(self) -> None:
         read_data(self)
 
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """All modes."""
-        return self.modes
-
     def block(self, factors: Factors, name: str) -> Block:
         """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams."""
         Fs, mode = [factors[m] for m in self.modes], self.modes.index(name)

@@ -36,9 +36,7 @@ class SemiFit(Fit):
 
 @dataclass(frozen=True, eq=False)
 class Views(Term):
-    """`sum_p pi_p s_p ||X^p - V U^p'||^2`: matrices of the same samples, which share V.
-
-    Jiang et al. 2014, Eq. 8.
+    """`sum_p pi_p s_p ||X^p - V U^p'||^2`: matrices of the same samples, which share V (Jiang et al. 2014, Eq. 8).
 
     Parameters
     ----------
@@ -56,7 +54,7 @@ class Views(Term):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", tuple(self.fits))
-        scales = tuple(float(s) for s in self.scales) or (1.0,) * len(self.fits)
+        scales = tuple(map(float, self.scales)) or (1.0,) * len(self.fits)
         if len(scales) != len(self.fits):
             raise ValueError(f"scales has {len(scales)} numbers, but there are {len(self.fits)} views")
         object.__setattr__(self, "scales", scales)
@@ -103,12 +101,8 @@ class Views(Term):
     def _shares(self, factors: Factors) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
         """Return every view's weight times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
         pi = factors[self.weights]
-        return self._cache("shares", (pi,), lambda: self._split_weights(pi))
-
-    def _split_weights(self, pi: Tensor) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        scales = self._scales_as(pi)
-        both = scales * pi, scales * (pi + (pi == 0))
-        return both[0].split(1, dim=-1), both[1].split(1, dim=-1)
+        both = lambda: [(self._scales_as(pi) * w).split(1, dim=-1) for w in (pi, pi + (pi == 0))]
+        return self._cache("shares", (pi,), both)
 
     def distances(self, factors: Factors) -> Tensor:
         """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; after a sweep its products are in the caches."""
@@ -141,9 +135,7 @@ class Views(Term):
 
 @dataclass(frozen=True, eq=False)
 class Labels(Term):
-    """`weight ||V_l W - Y||^2` over the labelled rows of V; W (k, C) has any sign.
-
-    Jiang et al. 2014, Eq. 9.
+    """`weight ||V_l W - Y||^2` over the labelled rows of V; W (k, C) has any sign (Jiang et al. 2014, Eq. 9).
 
     Parameters
     ----------
@@ -182,11 +174,6 @@ class Labels(Term):
         object.__setattr__(self, "_known", self.targets.index_select(0, rows))
         object.__setattr__(self, "_masked", torch.where(mask > 0, self.targets, 0))
 
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """V and W."""
-        return self.modes
-
     def block(self, factors: Factors, name: str) -> Block:
         """Return, for V, the two parts of Y W' and on labelled rows of W W'; for W least squares (see `Design`)."""
         V, W = (factors[m] for m in self.modes)
@@ -209,8 +196,7 @@ class Labels(Term):
 
 def _slim(fit: Fit) -> bool:
     """Tell whether a view has fewer features than samples."""
-    n, m = fit.data.shape
-    return m < n
+    return fit.data.shape[1] < fit.data.shape[0]
 
 
 def _cross(fit: Fit, factors: Factors) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -12,8 +13,8 @@ from .base import Factors, Term, WeightLike, check_weight, per_column
 
 
 @dataclass(frozen=True, eq=False)
-class L1(Term):
-    """`weight sum |f|` over the entries of a nonnegative factor: sparsity."""
+class Penalty(Term):
+    """`weight` times the sum of nonnegative sizes, of the entries or of the rows of factor `on`."""
 
     on: str
     weight: WeightLike = 1.0
@@ -25,72 +26,58 @@ class L1(Term):
     def factor_names(self) -> tuple[str, ...]:
         """The one factor."""
         return (self.on,)
+
+    @abstractmethod
+    def sizes(self, F: Tensor) -> Tensor:
+        """Compute the summands, `(..., n, k or 1)`."""
+
+    def value(self, factors: Factors) -> Tensor:
+        """Sum the sizes."""
+        F = factors[self.on]
+        return (per_column(self.weight, factors, F)[..., :1] * self.sizes(F)).sum((-2, -1), dtype=torch.float64)
+
+
+@dataclass(frozen=True, eq=False)
+class L1(Penalty):
+    """`weight sum |f|` over the entries of a nonnegative factor: sparsity."""
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return half the weight as `linear_plus`."""
         return Block(linear_plus=per_column(self.weight, factors, factors[name]) / 2, powers=(1.0, 1.0))
 
-    def value(self, factors: Factors) -> Tensor:
-        """Sum the entries: a nonnegative f is |f|."""
-        F = factors[self.on]
-        return (per_column(self.weight, factors, F) * F).sum((-2, -1), dtype=torch.float64)
+    def sizes(self, F: Tensor) -> Tensor:
+        """Return the entries: a nonnegative f is |f|."""
+        return F
 
 
 @dataclass(frozen=True, eq=False)
-class L2(Term):
+class L2(Penalty):
     """`weight ||F||^2`: ridge."""
-
-    on: str
-    weight: WeightLike = 1.0
-
-    def __post_init__(self) -> None:
-        check_weight(self)
-
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """The one factor."""
-        return (self.on,)
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return the weight as one quad, the diagonal of a Gram."""
         return Block(quads=(Quad(per_column(self.weight, factors, factors[name])),))
 
-    def value(self, factors: Factors) -> Tensor:
-        """Compute `weight ||F||^2`."""
-        F = factors[self.on]
-        return (per_column(self.weight, factors, F) * F.square()).sum((-2, -1), dtype=torch.float64)
+    def sizes(self, F: Tensor) -> Tensor:
+        """Compute the squares."""
+        return F.square()
 
 
 @dataclass(frozen=True, eq=False)
-class L21(Term):
+class L21(Penalty):
     """`weight sum_i sqrt(||f_i||^2 + eps)` over the rows of a factor: whole rows go to zero.
 
     Not quadratic, but majorised at the current factor by row weights `1 / (2 sqrt(||f_i||^2 + eps))`, so that every
     rule takes it and none raises the objective (Jiang et al. 2014).
     """
 
-    on: str
-    weight: WeightLike = 1.0
     eps: float = 1e-10
-
-    def __post_init__(self) -> None:
-        check_weight(self)
-
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """The one factor."""
-        return (self.on,)
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return row weights at the current factor."""
         F = factors[name]
-        return Block(quads=(Quad(per_column(self.weight, factors, F), 0.5 / self._lengths(F)),))
+        return Block(quads=(Quad(per_column(self.weight, factors, F), 0.5 / self.sizes(F)),))
 
-    def value(self, factors: Factors) -> Tensor:
-        """Sum the smoothed row lengths."""
-        F = factors[self.on]
-        weight = per_column(self.weight, factors, F)[..., :1]
-        return (weight * self._lengths(F)).sum((-2, -1), dtype=torch.float64)
-
-    def _lengths(self, F: Tensor) -> Tensor:
+    def sizes(self, F: Tensor) -> Tensor:
+        """Compute the smoothed row lengths."""
         return (F.square().sum(-1, keepdim=True) + self.eps).sqrt()

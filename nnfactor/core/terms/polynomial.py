@@ -36,11 +36,6 @@ class PolynomialFit(Term):
     def __post_init__(self) -> None:
         read_data(self)
 
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """V and W."""
-        return self.modes
-
     def block(self, factors: Factors, name: str) -> Block:
         """Return the coefficients in V, or in W at the current factors.
 

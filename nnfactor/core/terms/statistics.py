@@ -37,11 +37,6 @@ class SufficientStatistics(Term):
     modes: tuple[str, ...]
     square: Tensor | float = 0.0
 
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """The bases."""
-        return self.modes
-
     def sum_samples(self, data: Data, factors: Factors) -> Sums:
         """Compute what samples `data` with coefficients `factors["V"]` add to the sums (but for the graphs)."""
         V = factors["V"]
@@ -75,11 +70,6 @@ class KLStatistics(Term):
     """
 
     modes: tuple[str, ...]
-
-    @property
-    def factor_names(self) -> tuple[str, ...]:
-        """The one basis."""
-        return self.modes
 
     def sum_samples(self, data: Data, factors: Factors) -> Sums:
         """Compute what samples add to the sums, at the current bases."""
