@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..cache import TensorCache
+from ..data.as_data import as_scipy, is_sparse, refuse_other_than_real
 from ..data.csr import CSR, narrow_csr
-from ..data.sparse_input import as_scipy, is_sparse, refuse_other_than_real
 from ..factors import cached_flat
 from ..labels import number_classes
 

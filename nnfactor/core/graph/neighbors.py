@@ -15,9 +15,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..data.as_data import as_tensor
+from ..data.as_data import as_tensor, is_sparse, read_csr
 from ..data.base import power_of_two
-from ..data.sparse_input import is_sparse, read_csr
 from .distances import expand_squares, row_squares
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
