@@ -17,8 +17,7 @@ from torch import Tensor
 
 from .core import Graph, as_graph
 from .core.arguments import positive, whole
-from .core.graph.distances import gaussian, median_length
-from .core.graph.neighbors import Pairs, Points, join_pairs, nearest, read_points, shortest
+from .core.graph.neighbors import Pairs, Points, gaussian, join_pairs, median_length, nearest, read_points, shortest
 from .core.labels import number_classes, to_host
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -205,12 +204,14 @@ def _intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:
 
 
 def _penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
+    n = points.n
     labelled, classes, found = np.flatnonzero(code >= 0), code.max(initial=-1) + 1, []
     if classes > 1 and k2 > 0:
-        some = points.take(labelled)
-        found = [shortest(some, code[labelled], c, k2) for c in range(classes)]
+        points, code = points.take(labelled), code[labelled]
+        for c in range(classes):
+            found.append(shortest(points, code, c, k2))
     i, j, squared = join_pairs(found)
-    return _links(points.n, (labelled[i], labelled[j], squared))
+    return _links(n, (labelled[i], labelled[j], squared))
 
 
 def _links(n: int, pairs: Pairs, kernel: Kernel = np.ones_like, cliques: np.ndarray | None = None) -> Graph:
@@ -253,7 +254,7 @@ def _shape(shape: Any) -> tuple[int, ...]:
 
 def _codes(y: Any, n: int) -> np.ndarray:
     """Classes as 0, 1, ... in increasing order of their labels; -1 where unlabelled."""
-    y = to_host(y)
+    y = y if isinstance(y, np.ndarray) else to_host(y)
     if y.shape != (n,):
         raise ValueError(f"y has shape {y.shape}, but X has {n} samples; it needs one label per sample")
     if y.dtype.kind not in "iufb":
@@ -261,4 +262,6 @@ def _codes(y: Any, n: int) -> np.ndarray:
     known = (y != -1) & (y == y)
     if y.dtype.kind == "f" and not (np.isfinite(y[known]) & (y[known] == np.floor(y[known]))).all():
         raise ValueError("y holds fractions or infinity; labels must be integers, -1 or NaN for unlabelled samples")
+    if np.array_equal(classes := np.unique(y[known]), np.arange(len(classes))):  # they are codes already
+        return np.where(known, y, -1).astype(np.int64)
     return number_classes(y, known)[0]

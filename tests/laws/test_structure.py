@@ -13,7 +13,7 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 
 LINES = {"nnfactor": 11_300, "benchmarks": 8_500}
 CHAIN = [
-    ("nnfactor.core.cache", "nnfactor.core.linalg"),
+    ("nnfactor.core.cache", "nnfactor.core.linalg", "nnfactor.core.labels", "nnfactor.core.arguments"),
     ("nnfactor.core.factors", "nnfactor.core.divergence"),
     ("nnfactor.core.data",),
     ("nnfactor.core.graph",),

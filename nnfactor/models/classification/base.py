@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Graph, as_graph
-from ...core.graph.distances import squared_distances, store_like
+from ...core.graph.neighbors import squared_distances, store_like
 from ...graphs import knn_graph
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 from ..shared.labels import class_codes, labels_of

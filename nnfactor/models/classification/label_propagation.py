@@ -17,7 +17,7 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from ...core import Graph
-from ...core.graph.distances import gaussian, median_length
+from ...core.graph.neighbors import gaussian, median_length
 from ...core.linalg import conjugate_gradients
 from ..shared.inputs import Inputs
 from ..shared.parameters import one_of
