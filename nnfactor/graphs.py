@@ -17,8 +17,16 @@ from torch import Tensor
 
 from .core import Graph, as_graph
 from .core.arguments import positive, whole
-from .core.graph.distances import gaussian, median_length
-from .core.graph.neighbors import Pairs, Points, find_nearest, find_shortest, join_pairs, read_points
+from .core.graph.neighbors import (
+    Pairs,
+    Points,
+    find_nearest,
+    find_shortest,
+    gaussian,
+    join_pairs,
+    median_length,
+    read_points,
+)
 from .core.labels import number_classes, to_host
 
 Array = TypeVar("Array", np.ndarray, Tensor)
@@ -256,7 +264,7 @@ def _read_shape(shape: Any) -> tuple[int, ...]:
 
 def _codes(y: Any, n: int) -> np.ndarray:
     """Encode classes as 0, 1, ... in increasing order of their labels, -1 where unlabelled; refuse all but integers."""
-    y = to_host(y)
+    y = y if isinstance(y, np.ndarray) else to_host(y)
     if y.shape != (n,):
         raise ValueError(f"y has shape {y.shape}, but X has {n} samples; it needs one label per sample")
     if y.dtype.kind not in "iufb":
@@ -264,4 +272,6 @@ def _codes(y: Any, n: int) -> np.ndarray:
     known = (y != -1) & (y == y)
     if y.dtype.kind == "f" and not (np.isfinite(y[known]) & (y[known] == np.floor(y[known]))).all():
         raise ValueError("y holds fractions or infinity; labels must be integers, -1 or NaN for unlabelled samples")
+    if np.array_equal(classes := np.unique(y[known]), np.arange(len(classes))):  # they are codes already
+        return np.where(known, y, -1).astype(np.int64)
     return number_classes(y, known)[0]

@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from .core.arguments import positive, whole
-from .core.data.as_data import as_tensor
+from .core.data.as_data import as_scipy, as_tensor, is_sparse, read_csr
 from .core.data.base import power_of_two
-from .core.data.sparse_input import as_scipy, is_sparse, read_csr
-from .core.graph.distances import gaussian, inner_products, median_length, row_squares, squared_distances, store_like
+from .core.graph.neighbors import gaussian, inner_products, median_length, row_squares, squared_distances, store_like
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
 REACH = 30  # square roots of kernels within 2^-30 .. 2^30 are left as they are: their squares fit float32

@@ -7,7 +7,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 from nnfactor.core.arguments import nonnegative, one_of, positive, whole
-from nnfactor.core.graph.distances import gaussian, inner_products, median_length, squared_distances, store_like
+from nnfactor.core.graph.neighbors import gaussian, inner_products, median_length, squared_distances, store_like
 from nnfactor.core.labels import number_classes, to_host
 
 

@@ -7,9 +7,9 @@ import torch
 from tables import PyData, quiet_csr
 
 from nnfactor.core import Graph
+from nnfactor.core.data.as_data import as_scipy, is_sparse, is_sparse_tensor, read_csr
 from nnfactor.core.data.base import power_of_two
 from nnfactor.core.data.csr import narrow, narrow_csr
-from nnfactor.core.data.sparse_input import as_scipy, is_sparse, is_sparse_tensor, read_csr
 from nnfactor.graphs import knn_graph
 from nnfactor.kernels import polynomial
 from nnfactor.models.factorization.sulf import SULF

@@ -1,4 +1,4 @@
-"""Data from whatever users hold: checked, cast and placed on a device, once."""
+"""Data from whatever users hold, dense or sparse: checked, cast and placed on a device, or refused with a reason."""
 
 from __future__ import annotations
 
@@ -7,14 +7,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from .base import Data
 from .dense import Dense
 from .sparse import Sparse
-from .sparse_input import coordinates, float_type, is_sparse, is_sparse_tensor, read_csr, refuse_other_than_real
 from .sparse_tensor import SparseTensor
+
+FORMATS = ("csr", "csc", "coo")
 
 
 def as_data(
@@ -60,10 +62,11 @@ def as_data(
     """
     if isinstance(X, Data):
         return X
-    if is_sparse_tensor(X):
-        return _read_sparse_tensor(X, device, dtype, name, signed)
     if is_sparse(X):
-        return _read_sparse(X, device, dtype, name, signed)
+        if isinstance(X, Tensor) and device is None:
+            device = X.device
+        read = _read_sparse_tensor if len(X.shape) > 2 else _read_sparse
+        return read(X, torch.device(device or "cpu"), dtype, name, signed)
     X = as_tensor(X, name)
     if X.dim() < 2 or 0 in X.shape:
         hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
@@ -91,21 +94,17 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
     return X.detach() if X.dtype in (torch.float32, torch.float64) else X.detach().double()
 
 
-def _read_sparse(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> Sparse:
-    if isinstance(X, Tensor) and device is None:
-        device = X.device
+def _read_sparse(X: Any, device: torch.device, dtype: torch.dtype | None, name: str, signed: bool) -> Data:
     S = read_csr(X, name)
     values = as_tensor(S.data)
     if len(values) and not _is_fine(values, signed):
         raise ValueError(_complaint(values, name, np.repeat(np.arange(S.shape[0]), np.diff(S.indptr)), S.indices))
-    return Sparse(S, torch.device(device or "cpu"), dtype or values.dtype)
+    return Sparse(S, device, dtype or values.dtype)
 
 
-def _read_sparse_tensor(X: Any, device: Any, dtype: torch.dtype | None, name: str, signed: bool) -> SparseTensor:
+def _read_sparse_tensor(X: Any, device: torch.device, dtype: torch.dtype | None, name: str, signed: bool) -> Data:
     if 0 in X.shape:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have no empty dimension")
-    if isinstance(X, Tensor) and device is None:
-        device = X.device
     coords, values = coordinates(X, name)
     refuse_other_than_real(values.dtype, name)
     values = values.astype(float_type(values.dtype), copy=False)
@@ -113,8 +112,7 @@ def _read_sparse_tensor(X: Any, device: Any, dtype: torch.dtype | None, name: st
         coords, values = _sum_repeated(coords, values)  # what is negative may be one of several in a place
         if not _is_fine(as_tensor(values), signed):
             raise ValueError(_complaint(as_tensor(values), name, *coords))
-    read = torch.float32 if values.dtype == np.float32 else torch.float64
-    return SparseTensor(coords, values, X.shape, torch.device(device or "cpu"), dtype or read)
+    return SparseTensor(coords, values, X.shape, device, dtype or as_tensor(values).dtype)
 
 
 def _is_fine(values: Tensor, signed: bool) -> bool:
@@ -147,3 +145,107 @@ def _complaint(X: Tensor, name: str, *coords: Sequence[int] | np.ndarray) -> str
             found = f"{what} in data passed to {name}" if what.startswith("Neg") else f"Input {name} contains {what}"
             return f"{found}: {count} of {X.numel()} entries, the first at {at}; {advice}"
     return f"{name} cannot be read"
+
+
+def is_sparse(X: Any) -> bool:
+    """Tell whether something is a sparse matrix or a sparse tensor, of any library."""
+    return sp.issparse(X) or (isinstance(X, Tensor) and X.layout != torch.strided) or _is_pydata(X)
+
+
+def is_sparse_tensor(X: Any) -> bool:
+    """Tell whether something is sparse and of order 3 or more."""
+    return is_sparse(X) and len(X.shape) > 2
+
+
+def as_scipy(X: Any) -> Any:
+    """Turn a sparse matrix of torch or PyData into one of scipy; return anything else as it is."""
+    if isinstance(X, Tensor) and X.layout != torch.strided:
+        if X.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
+            raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
+        coords, values = coordinates(X if X.layout == torch.sparse_coo else X.detach().cpu().to_sparse_coo())
+        return sp.csr_array((values, tuple(coords)), shape=tuple(X.shape))
+    if _is_pydata(X) and len(X.shape) == 2:
+        coords, values = coordinates(X)
+        return sp.coo_array((values, tuple(coords)), shape=X.shape)
+    return X
+
+
+def read_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
+    """Read a sparse matrix of any library as canonical CSR: sorted, no entry twice.
+
+    Parameters
+    ----------
+    X : sparse matrix of scipy, torch or PyData
+    name : str
+        What error messages call it.
+    dtype : numpy dtype, optional
+        Default: float32 and shorter floats as float32, all other numbers as float64.
+
+    Returns
+    -------
+    CSR; it shares the memory of a CSR that is canonical and of that dtype already.
+
+    Raises
+    ------
+    TypeError
+        A format other than CSR, CSC and COO.
+    ValueError
+        Other than two dimensions, an empty dimension, or complex or text entries.
+    """
+    X = as_scipy(X)
+    refuse_other_formats(X, name)
+    if X.ndim != 2 or 0 in X.shape:
+        raise ValueError(f"{name} has shape {X.shape}; a sparse {name} must be two-dimensional and not empty")
+    refuse_other_than_real(X.dtype, name)
+    S = sp.csr_array(X, dtype=dtype or float_type(X.dtype))
+    if not S.has_canonical_format:
+        S = S.copy()
+        S.sum_duplicates()
+    return S
+
+
+def refuse_other_formats(X: Any, name: str) -> None:
+    """Raise a TypeError if a scipy matrix is neither CSR nor CSC nor COO."""
+    if X.format not in FORMATS:
+        raise TypeError(f"{name}: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
+
+
+def refuse_other_than_real(dtype: np.dtype, name: str) -> None:
+    """Raise a ValueError if a dtype is not one of real numbers."""
+    if dtype.kind not in "fiub":
+        raise ValueError(f"{name} has dtype {dtype}; it must hold real numbers (complex and text are not supported)")
+
+
+def float_type(dtype: np.dtype) -> type:
+    """Choose the precision that data of a dtype are read in."""
+    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
+
+
+def coordinates(X: Any, name: str = "X") -> tuple[list[np.ndarray], np.ndarray]:
+    """Read the indices, one array per mode, and the values of a sparse array of any order.
+
+    Entries may repeat, except those of torch.
+
+    Raises
+    ------
+    TypeError
+        A layout other than coordinates.
+    ValueError
+        Entries that are not numbers (dense dimensions), or a fill value other than 0.
+    """
+    if isinstance(X, Tensor):
+        if X.layout != torch.sparse_coo:
+            raise TypeError(f"{name}: torch layout {X.layout} is not supported for order {X.dim()}; use sparse_coo")
+        if X.dense_dim():
+            raise ValueError(f"{name} has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
+        X = X.detach().coalesce().cpu()
+        return list(X.indices().numpy()), X.values().numpy()
+    if getattr(X, "format", "coo") != "coo":
+        raise TypeError(f"{name}: sparse format {X.format!r} is not supported for order {len(X.shape)}; use X.tocoo()")
+    if getattr(X, "fill_value", 0) != 0:
+        raise ValueError(f"{name} has fill_value {X.fill_value}; entries that are not stored must be 0")
+    return list(X.coords), np.asarray(X.data)
+
+
+def _is_pydata(X: Any) -> bool:
+    return isinstance(getattr(X, "coords", None), np.ndarray) and hasattr(X, "fill_value")

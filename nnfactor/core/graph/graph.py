@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from ..cache import TensorCache
+from ..data.as_data import as_scipy, is_sparse, refuse_other_than_real
 from ..data.csr import CSR, narrow_csr
-from ..data.sparse_input import as_scipy, is_sparse, refuse_other_than_real
 from ..factors import cached_flat
 from ..labels import number_classes
 
@@ -29,6 +29,11 @@ class Graph:
         Samples of one class (-1: of none) that are all linked to each other with `clique_weight`. They are kept as
         class sums and cost O(n), never n_c^2 edges.
     clique_weight : float
+
+    Attributes
+    ----------
+    identity : (int, int)
+        Equal for graphs that share their weights, however often they were copied.
 
     Notes
     -----
@@ -60,8 +65,12 @@ class Graph:
         if self.cliques is not None and self.cliques.shape != (self.n_nodes,):
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
+        self.identity = id(self.adjacency), id(self.cliques)
         self._placed: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
-        self._cache = TensorCache()
+
+    @cached_property
+    def _cache(self) -> TensorCache:
+        return TensorCache()
 
     @property
     def n_nodes(self) -> int:
@@ -142,16 +151,11 @@ class Graph:
     def __repr__(self) -> str:
         return f"Graph({self.n_nodes} nodes, {self.n_edges} edges)"
 
-    @property
-    def identity(self) -> tuple[int, int]:
-        """Equal for graphs that share their weights, however often they were copied."""
-        return id(self.adjacency), id(self.cliques)
-
     def __getstate__(self) -> dict[str, Any]:
         return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _placed={}, _cache=TensorCache())
+        self.__dict__.update(state, identity=(id(state["adjacency"]), id(state["cliques"])), _placed={})
 
 
 def _ends(span: slice | None) -> tuple[int, int] | None:
@@ -268,12 +272,14 @@ def _compact(cliques: Any) -> np.ndarray:
 
 def _canonical(adjacency: Any) -> sp.csr_array:
     """Copy an adjacency to a symmetric float64 CSR without diagonal; a ValueError says what is wrong."""
-    if isinstance(adjacency, Tensor) and not is_sparse(adjacency):
-        adjacency = adjacency.detach().cpu()
-    adjacency = as_scipy(adjacency) if is_sparse(adjacency) else np.asarray(adjacency)
+    if not sp.issparse(adjacency):
+        if isinstance(adjacency, Tensor) and not is_sparse(adjacency):
+            adjacency = adjacency.detach().cpu()
+        adjacency = as_scipy(adjacency) if is_sparse(adjacency) else np.asarray(adjacency)
     if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
         raise ValueError(f"an adjacency must be square, got shape {tuple(adjacency.shape)}")
-    refuse_other_than_real(adjacency.dtype, "an adjacency")
+    if adjacency.dtype != np.float64:
+        refuse_other_than_real(adjacency.dtype, "an adjacency")
     S = sp.csr_array(adjacency, dtype=np.float64, copy=True)
     S.sum_duplicates()
     S.setdiag(0)

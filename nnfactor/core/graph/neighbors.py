@@ -2,12 +2,13 @@
 
 A product proposes, with a proved bound on its rounding, every sample that could be among the nearest; their distances
 are then computed from differences, and ties go to the smaller index. Work goes in chunks of `BUDGET` numbers, never
-n x n, on the device where the data are.
+n x n, on the device where the data are. Distances between two sets of samples, and what is made of them, are here too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -15,12 +16,12 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..data.as_data import as_tensor
+from ..data.as_data import as_tensor, is_sparse, read_csr
 from ..data.base import power_of_two
-from ..data.sparse_input import is_sparse, read_csr
-from .distances import expand_squares, row_squares
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
+
+LEAST_WIDTH = 1e-150  # of a Gaussian: a distance over it is infinite or 0, not NaN
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # i, j and their squared distance, on the host
 
@@ -34,16 +35,12 @@ class Points:
     for certain distance <= upper and distance >= upper - 2 eta (||x_i||^2 + ||x_j||^2).
     """
 
-    samples: Any  # what products are made of, and its transpose
-    columns: Any
-
     def __init__(self, X: Tensor) -> None:
-        self.X, self.device = X, X.device
-        self._measure(tuple(X.shape), max(abs(float(v)) for v in torch.aminmax(X)))
+        low, high = torch.aminmax(X)
+        self.X, self.device, self.unit = X, X.device, power_of_two(max(-float(low), float(high)))
         scaled = X.double() / self.unit  # float32 loses everything far from the origin
-        self.samples = scaled.sub_(scaled.mean(0))
-        self.columns = self.samples.mT
-        self._bound(self.m)
+        self._place(scaled.sub_(scaled.mean(0)))
+        self._bound(X.shape[1])
 
     def upper(self, rows: Tensor) -> Tensor:
         """Bound the squared distances of some rows to all samples, `(len(rows), n)`; a new tensor."""
@@ -60,8 +57,11 @@ class Points:
         return x.sub_(y).square_().sum(1)
 
     def take(self, rows: np.ndarray) -> Points:
-        """Return some of the samples."""
-        return type(self)(self.X[rows])
+        """Return some of the samples, in the same unit and with the same centre: nothing is measured again."""
+        part = copy(self)
+        part._place(self.samples[rows])
+        part.X, part.high, part.slack = self.X[rows], self.high[rows], self.slack[rows]
+        return part
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Split `rows`, on the host and the device, in pieces whose distances to all samples are within the budget."""
@@ -74,14 +74,15 @@ class Points:
         row, j = (upper.sub_(self.slack) <= limit + self.slack[rows, None]).nonzero().unbind(1)
         return rows[row].cpu().numpy(), j.cpu().numpy(), self.measure(rows[row], j).cpu().numpy()
 
-    def _measure(self, shape: tuple[int, ...], largest: float) -> None:
-        self.n, self.m = shape
-        self.unit = power_of_two(largest)
+    def _place(self, samples: Any) -> None:
+        """Keep what products are made of, and its transpose: of CSR once, since each product would convert it."""
+        self.n, self.samples = samples.shape[0], samples
+        self.columns = samples.T.tocsr() if sp.issparse(samples) else samples.mT
 
     def _bound(self, width: int) -> None:
         norms = row_squares(self.samples)
         self.pairs_at_once = max(1, BUDGET // width)  # a difference of two samples has about `width` entries
-        eta = (2 * self.m + 16) * torch.finfo(torch.float64).eps
+        eta = (2 * self.X.shape[1] + 16) * torch.finfo(torch.float64).eps
         self.high, self.slack = norms * (1 + eta), 2 * eta * norms
 
 
@@ -89,10 +90,8 @@ class SparsePoints(Points):
     """Not centred, which would densify: float64, and distances from differences, make up for it."""
 
     def __init__(self, X: sp.csr_array) -> None:
-        self.X, self.device = X, torch.device("cpu")
-        self._measure(X.shape, float(np.abs(X.data).max(initial=0)))
-        self.samples = X / self.unit
-        self.columns = self.samples.T.tocsr()  # once: products would convert it every time
+        self.X, self.device, self.unit = X, torch.device("cpu"), power_of_two(float(np.abs(X.data).max(initial=0)))
+        self._place(X / self.unit)
         self._bound(1 + 2 * X.nnz // self.n)
 
     def upper(self, rows: Tensor) -> Tensor:
@@ -154,3 +153,51 @@ def join_pairs(pairs: Sequence[Pairs]) -> Pairs:
     none: Pairs = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
     i, j, squared = (np.concatenate(part) for part in zip(none, *pairs, strict=True))
     return i, j, squared
+
+
+def inner_products(X: Any, columns: Any) -> Tensor:
+    """Return the products of X `(n, m)` with `columns (m, n')`, both dense or both sparse, as a dense tensor."""
+    return torch.from_numpy((X @ columns).toarray()) if sp.issparse(X) else X @ columns
+
+
+def row_squares(X: Any) -> Tensor:
+    """Return `||x||^2` of every row of X `(n, m)`, `(n,)`."""
+    return torch.from_numpy(X.power(2).sum(axis=1)) if sp.issparse(X) else X.square().sum(1)
+
+
+def expand_squares(X: Any, columns: Any, x: Tensor, y: Tensor) -> Tensor:
+    """Return `x_i + y_j - 2 X_i columns_j` for all pairs, `(n, n')`; rounding can make it negative.
+
+    With x `(n,)` and y `(n',)` the squared norms of the two sets of samples these are their squared distances.
+    """
+    if sp.issparse(X):
+        return inner_products(X, columns).mul_(-2).add_(y).add_(x[:, None])
+    return torch.addmm(y, X, columns, alpha=-2).add_(x[:, None])
+
+
+def squared_distances(X: Any, Y: Any, centre: Tensor | None = None) -> Tensor:
+    """Return `||x_i - y_j||^2` for all rows of X `(n, m)` and Y `(n', m)`, stored alike, `(n, n')`.
+
+    Dense samples need a `centre (m,)` among them: without one the product loses all digits far from the origin.
+    """
+    if centre is not None:
+        X, Y = X - centre, Y - centre
+    return expand_squares(X, Y.T, row_squares(X), row_squares(Y)).clamp_(min=0)
+
+
+def store_like(X: Any, other: Any) -> Any:
+    """Return X as a CSR where the other samples are one, else as a tensor on their device."""
+    if sp.issparse(other):
+        return X if sp.issparse(X) else sp.csr_array(X.cpu().numpy())
+    return torch.from_numpy(X.toarray()).to(other) if sp.issparse(X) else X.to(other.device)
+
+
+def gaussian(squared: Tensor, width: float) -> Tensor:
+    """Return `exp(-squared / width^2)`, written over `squared`; two divisions, because the square can underflow."""
+    width = max(width, LEAST_WIDTH)
+    return squared.div_(width).div_(width).neg_().exp_()
+
+
+def median_length(squared: np.ndarray) -> float:
+    """Return the median of the positive distances whose squares are given, 1 if there are none."""
+    return float(np.median(np.sqrt(squared[squared > 0]))) if squared.any() else 1.0

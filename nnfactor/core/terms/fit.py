@@ -57,7 +57,8 @@ class Fit(Term):
 
 def read_data(term: Any) -> None:
     """Turn a term's `data` into `Data`, and check that it has as many modes as dimensions."""
-    data, modes = as_data(term.data, name="data"), tuple(term.modes)
+    data = term.data if isinstance(term.data, Data) else as_data(term.data, name="data")
+    modes = tuple(term.modes)
     if len(modes) != data.order or len(set(modes)) != len(modes):
         raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")
     object.__setattr__(term, "data", data)

@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Graph
-from ...core.graph.distances import squared_distances, store_like
+from ...core.graph.neighbors import squared_distances, store_like
 from ...core.labels import to_host
 from ...graphs import knn_graph
 from ..shared.arrays import as_given

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ...core import Graph
 from ...core.factors import divide
-from ...core.graph.distances import gaussian, median_length
-from ...core.graph.neighbors import read_points
+from ...core.graph.neighbors import gaussian, median_length, read_points
 from ...core.labels import to_host
 from ...core.linalg import conjugate_gradients
 from ..shared.arrays import as_float64, as_given

@@ -14,10 +14,9 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
-from ...core.data.as_data import as_data
-from ...core.data.base import Data, power_of_two
-from ...core.data.sparse_input import (
+from ...core.data.as_data import (
     FORMATS,
+    as_data,
     as_scipy,
     coordinates,
     is_sparse,
@@ -25,6 +24,7 @@ from ...core.data.sparse_input import (
     refuse_other_formats,
     refuse_other_than_real,
 )
+from ...core.data.base import Data, power_of_two
 from ...core.factors import as_factor
 
 
@@ -141,14 +141,17 @@ def read(
     dtype = choose_dtype(estimator.dtype)
     X = _validated(estimator, X, reset, tensors)
     given = tuple(X.shape)
-    X = _folded(X, sample_shape)
+    if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
+        X = _fold(X, sample_shape)
     data = as_data(X, device, dtype, signed=signed)
     if isinstance(X, Data) and not signed and X.smallest() < 0:
         raise ValueError(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
         )
-    X = X if is_sparse(X) or isinstance(X, Data) else data.samples()
-    scale = _scale(data)
+    if isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided):
+        X = data.samples()
+    reach, lowest = (30, -120) if data.dtype == torch.float32 else (300, -1000)
+    scale = power_of_two(data.largest(), reach, lowest)  # 1, unless squares would leave the range of the dtype
     return Inputs(data if scale == 1 else data.scaled(1 / scale), data, X, scale, as_torch, given)
 
 
@@ -198,14 +201,14 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
     """Check the order of an array; set (reset) or compare the estimator's feature count and names."""
-    if not isinstance(X, Tensor | Data):
+    if type(X) is not np.ndarray and not isinstance(X, Tensor | Data):
         X = as_scipy(X)
         if sp.issparse(X) and len(X.shape) == 2:
             refuse_other_formats(X, "X")
         elif not is_sparse(X) and not hasattr(X, "columns"):
             X = np.asarray(X)
     array = isinstance(X, np.ndarray)
-    if isinstance(X, Tensor | Data) or is_sparse_tensor(X) or (array and X.ndim > 2):
+    if isinstance(X, Tensor | Data) or (array and X.ndim > 2) or (not array and is_sparse_tensor(X)):
         if len(X.shape) < 2 or (len(X.shape) > 2 and not tensors):
             raise ValueError(_wrong_order(X.shape, tensors))
         if array:
@@ -245,31 +248,20 @@ def _count_features(estimator: Any, n: int, reset: bool) -> None:
         )
 
 
-def _folded(X: Any, sample_shape: tuple[int, ...] | None) -> Any:
-    """Flattened rows folded to `(n, *sample_shape)`; anything else as it is."""
-    if sample_shape is None or tuple(X.shape[1:]) == tuple(sample_shape):
-        return X
+def _fold(X: Any, sample_shape: tuple[int, ...]) -> Any:
+    """Fold flattened rows to `(n, *sample_shape)`; of a sparse matrix into a sparse tensor."""
     if len(X.shape) != 2 or prod(sample_shape) != X.shape[1] or isinstance(X, Data):
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
             f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
         )
     shape = (X.shape[0], *sample_shape)
-    return _folded_entries(X, shape) if is_sparse(X) else X.reshape(shape)
-
-
-def _folded_entries(X: Any, shape: tuple[int, ...]) -> Tensor:
-    """Fold a sparse matrix of flattened samples into a sparse tensor."""
+    if not is_sparse(X):
+        return X.reshape(shape)
     X = X.to_sparse_coo() if isinstance(X, Tensor) else X.tocoo()
     (rows, columns), values = coordinates(X)
     at = np.stack([rows, *np.unravel_index(columns, shape[1:])]).astype(np.int64)
     return torch.sparse_coo_tensor(torch.from_numpy(at), torch.from_numpy(values), shape, check_invariants=False)
-
-
-def _scale(data: Data) -> float:
-    """1, or the power of two that brings data whose squares would leave the range of their dtype to about 1."""
-    single = data.dtype == torch.float32
-    return power_of_two(data.largest(), reach=30, lowest=-120) if single else power_of_two(data.largest(), reach=300)
 
 
 def move_to_cpu(value: Any) -> Any:
