@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..block import Block, Quad
-from ..factors import add_to_rows, append_rows, select_rows, zero_factor
+from ..factors import add_to_rows, concatenate, select_rows, zero_factor
 from ..graph.graph import Graph
 from .base import Factors
 from .laplacian import Laplacian
@@ -52,7 +52,7 @@ class BatchNeighbourhood:
         sizes = torch.from_numpy(np.bincount(self.place)).to(V.device, V.dtype)
         means = zero_factor(len(sizes), V)
         add_to_rows(means, index(self.place), select_rows(V, index(self.members)))
-        return append_rows(halo, means / sizes.unsqueeze(-1))
+        return concatenate([halo, means / sizes.unsqueeze(-1)], -2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ class BatchLaplacian:
             return block
         V, c, span = factors[name], block.quads[0].cols, block.quads[0].span
         here = len(self.cut.degree)
-        fixed = append_rows(torch.zeros_like(V), self.outside)
+        fixed = concatenate([torch.zeros_like(V), self.outside], -2)
         linear_minus = c * self.cut.around.graph.times(fixed, span)[..., :here, :]
         if span is not None:
             linear_minus = pad(linear_minus, (span.start, V.shape[-1] - span.stop))
@@ -79,7 +79,7 @@ class BatchLaplacian:
 
     def energy(self, V: Tensor) -> Tensor:
         """Compute the energy of all edges that end in the batch, per column, without norms of others: `(..., 1, k)`."""
-        quads = self.cut.around.block({"V": append_rows(V, self.outside)}, "").quads
+        quads = self.cut.around.block({"V": concatenate([V, self.outside], -2)}, "").quads
         return quads[0].cols if quads else V.new_zeros(*V.shape[:-2], 1, V.shape[-1])
 
 
