@@ -34,10 +34,8 @@ from .run import State
 
 def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
     """Add a new share to the totals and subtract an old one, which must be the same numbers that were once added."""
-    out = {key: total[key] + new[key] if key in new else total[key] for key in total}
-    if old is None:
-        return out
-    return {key: (out[key] - old[key]).clamp_(min=0) if key in old else out[key] for key in out}
+    out = {**total, **{key: total[key] + share for key, share in new.items()}}
+    return out if old is None else out | {key: (out[key] - share).clamp_(min=0) for key, share in old.items()}
 
 
 def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_repeats: int) -> Tensor:
@@ -109,10 +107,8 @@ class MiniBatchSweep:
         self.piece = self.data.pieces(self.rows)
         self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
-        modes = self.fit.modes[1:]
-        self.term = (
-            SufficientStatistics(modes, self.data.sqnorm()) if isinstance(self.fit, Fit) else KLStatistics(modes)
-        )
+        modes, quadratic = self.fit.modes[1:], isinstance(self.fit, Fit)
+        self.term = SufficientStatistics(modes, self.data.sqnorm()) if quadratic else KLStatistics(modes)
 
     def begin(self, factors: Factors) -> State:
         """Return the start of the sweep, with sums, so that its objective is known."""
