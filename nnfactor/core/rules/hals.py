@@ -12,7 +12,6 @@ from ..factors import clone_factor, components, flatten_problems
 from .base import bound_curvature, collect_linear, split_gram
 
 WIDE, NARROW = 64, 16  # columns of a factor between two matrix products, at most: a wider slab leaves the cache
-
 SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more of them leave the cache between two columns
 
 
