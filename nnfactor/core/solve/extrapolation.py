@@ -5,15 +5,10 @@ extrapolation" (Hien, Leplat and Gillis 2024). Both replace `step` in `run`. Wha
 state, under "memory", one number or factor per problem: `take` drops problems from it as from everything else. The
 factors of the state are nonnegative at all times, and those of `bmme` are never extrapolated ones.
 
-HER in detail
--------------
-The comparison is with the sweep before, kept or not: against the best so far a problem could be refused for ever. A
-rise within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end
-elsewhere than the separate runs. The state's factors are those that were compared, and its "objective" needs no
-further product with the data. HER is not monotone, though only a restart raises the objective. It is meant for
-`hals`: entries that a multiplicative rule finds at 0 would stay there.
-
-Two safeguards are not in the paper; on data with noise they hardly ever act.
+HER compares with the sweep before, kept or not: against the best so far a problem could be refused for ever. A rise
+within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end elsewhere
+than the separate runs. HER is not monotone, though only a restart raises the objective. It is meant for `hals`: entries
+that a multiplicative rule finds at 0 would stay there. Two safeguards are not in the paper; they hardly ever act:
 
 * The columns of one component can grow and shrink against each other without a change of the objective. Each of d
   factors extrapolates this drift by w, so that it grows from sweep to sweep where w > 1/d (to 1e18 in float32 at

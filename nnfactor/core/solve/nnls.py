@@ -22,20 +22,11 @@ CHUNK = 1 << 23  # entries of the masked systems held at once
 def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
     """`min x' G x - 2 b' x` over x >= 0 for every row b of B: nonnegative least squares from its normal equations.
 
-    Block principal pivoting (Kim and Park 2011) in float64, all rows at once, started from coordinate descent; rows
-    are independent of each other. A row that does not settle (nearly dependent bases) is solved by
-    `scipy.optimize.nnls`.
+    `G (k, k)` is the Gram matrix of the bases, `B (n, k)` the data against them; the answer is `(n, k)`, float64. A
+    zero basis column gets coefficient 0.
 
-    Parameters
-    ----------
-    G : Tensor (k, k)
-        Gram matrix of the bases.
-    B : Tensor (n, k)
-        Data against the bases.
-
-    Returns
-    -------
-    Tensor (n, k), float64. A zero basis column gets coefficient 0.
+    Block principal pivoting (Kim and Park 2011), all rows at once, started from coordinate descent; rows are
+    independent of each other. A row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`.
     """
     G, B = G.double(), B.double()
     d = G.diagonal().clamp(min=0).sqrt()

@@ -21,14 +21,7 @@ class BatchNeighbourhood:
     """The edges of a graph that end in a batch: those inside, and those to samples around it.
 
     The samples of a clique outside the batch are replaced by one node at their mean, whose edges have their number
-    times the weight: the value differs by a constant.
-
-    Parameters
-    ----------
-    term : Laplacian
-        A term over all samples.
-    rows : integer array
-        The samples of the batch.
+    times the weight: the value differs by a constant. `term` is over all samples, `rows` are those of the batch.
     """
 
     def __init__(self, term: Laplacian, rows: np.ndarray) -> None:
