@@ -102,11 +102,6 @@ class Quad:
         return self.cols if rows is None else outer_weights(rows, self.cols, F)
 
     @property
-    def partial(self) -> bool:
-        """Whether it acts on some columns or some rows only."""
-        return self.span is not None or isinstance(self.rows, RowSubset)
-
-    @property
     def mixes_columns(self) -> bool:
         """Whether `cols` is a Gram matrix."""
         return self.cols.shape[-2] > 1
@@ -221,11 +216,8 @@ def split_signs(Z: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
 def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
     """Add blocks, each times its weight `(..., 1, 1) >= 0`."""
     quads = [replace(q, cols=w * q.cols) for b, w in zip(blocks, weights, strict=True) for q in b.quads]
-    minus, plus = (
-        [(z, w) for z, w in zip(parts, weights, strict=True) if z is not None]
-        for parts in ([b.linear_minus for b in blocks], [b.linear_plus for b in blocks])
-    )
-    return Block(tuple(quads), _sum_of(minus) if minus else None, _sum_of(plus) if plus else None)
+    linear_minus = _sum_of(weights, [b.linear_minus for b in blocks])
+    return Block(tuple(quads), linear_minus, _sum_of(weights, [b.linear_plus for b in blocks]))
 
 
 def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
@@ -249,25 +241,26 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def _sum_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Compute `sum w z`, in one pass for each summand."""
-    (first, w), *others = pairs
-    total = w * first
-    for z, w in others:
-        total.addcmul_(z, w)
+def _sum_of(weights: Sequence[Tensor], parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Compute `sum w z` over the parts z that there are, in one pass for each."""
+    total: Tensor | None = None
+    for z, w in zip(parts, weights, strict=True):
+        if z is not None:
+            total = w * z if total is None else total.addcmul_(z, w)
     return total
 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     """Add quads and a linear part; a new tensor is made only where there is something to add."""
-    whole = [q for q in quads if q.mixes_columns and not q.partial]
+    partial = [q for q in quads if q.span is not None or isinstance(q.rows, RowSubset)]
+    whole = [q for q in quads if q.mixes_columns and q not in partial]
     rest = [q for q in quads if q not in whole]
     summands = [q(F) for q in whole] + ([] if linear is None else [linear])
     total = reduce(_onto if whole else torch.add, summands) if summands else torch.zeros_like(F)
     if not rest:
         return total
     if total is linear or total.shape != F.shape:  # it may be shared: not to be written to
-        weights = None if rest[0].partial else rest[0].entry_weights(F)
+        weights = None if rest[0] in partial else rest[0].entry_weights(F)
         if weights is None:
             total = total.expand_as(F).clone()
         else:
@@ -284,10 +277,8 @@ def _merge(cols: list[Tensor]) -> Tensor:
     """Add Gram matrices and weights of columns to one Gram matrix or one row of weights."""
     grams = [c for c in cols if c.shape[-2] > 1]
     weights = [c for c in cols if c.shape[-2] == 1]
-    if not grams:
-        return reduce(torch.add, weights)
-    total = reduce(torch.add, grams)
-    if weights:
-        total = total.clone() if total is grams[0] else total
-        total.diagonal(dim1=-2, dim2=-1).add_(reduce(torch.add, weights).squeeze(-2))
+    if not grams or not weights:
+        return reduce(torch.add, cols)
+    total = grams[0].clone() if len(grams) == 1 else reduce(torch.add, grams)
+    total.diagonal(dim1=-2, dim2=-1).add_(reduce(torch.add, weights).squeeze(-2))
     return total
