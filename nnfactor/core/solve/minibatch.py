@@ -51,11 +51,10 @@ def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_
 def start_coefficients(data: Data, factors: Factors, modes: Sequence[str]) -> Tensor:
     """Start coefficients of new samples: in every row one number for all columns, the best one."""
     Us = [factors[m] for m in modes]
-    others = khatri_rao(Us)
-    linear_minus = data.times(others).sum(-1, keepdim=True)
+    linear_minus = data.times(khatri_rao(Us)).sum(-1, keepdim=True)
     square = reduce(torch.mul, map(gram, Us)).sum((-2, -1), keepdim=True)
     best = divide(linear_minus, square.expand_as(linear_minus))
-    return as_factor(best.expand(*best.shape[:-1], others.shape[-1]))
+    return as_factor(best.expand(*best.shape[:-1], Us[0].shape[-1]))
 
 
 def improve_bases(
@@ -172,7 +171,6 @@ def cut_batches(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), code
     if graphs:
         edges = reduce(lambda A, B: A + B, (g.adjacency for g in graphs))
         order = reverse_cuthill_mckee(edges.tocsr(), symmetric_mode=True).astype(np.int64)
-        cliques = [g.cliques for g in graphs if g.cliques is not None]
-        keys = [*cliques, *([] if codes is None else [codes])]
+        keys = [key for key in (*(g.cliques for g in graphs), codes) if key is not None]
         order = order[np.lexsort([key[order] for key in keys])] if keys else order
     return [np.ascontiguousarray(rows) for rows in np.array_split(order, -(-n // size))]

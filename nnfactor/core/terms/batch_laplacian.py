@@ -62,9 +62,8 @@ class BatchLaplacian:
         if not self.cut.n_outside or not block.quads:
             return block
         V, c, span = factors[name], block.quads[0].cols, block.quads[0].span
-        here = len(self.cut.degree)
         fixed = concatenate([torch.zeros_like(V), self.outside], -2)
-        linear_minus = c * self.cut.around.graph.times(fixed, span)[..., :here, :]
+        linear_minus = c * self.cut.around.graph.times(fixed, span)[..., : V.shape[-2], :]
         if span is not None:
             linear_minus = pad(linear_minus, (span.start, V.shape[-1] - span.stop))
         degree = torch.from_numpy(self.cut.degree).to(V.device, V.dtype)
