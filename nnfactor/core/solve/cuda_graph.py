@@ -38,8 +38,7 @@ def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None) 
     device : torch.device
         Where the state is.
     record : callable, optional
-        It calls a function, records its operations on tensors, and returns a function that replays them. Default: a
-        CUDA graph.
+        It calls a function, records its operations, and returns a function that replays them. Default: a CUDA graph.
 
     Raises
     ------

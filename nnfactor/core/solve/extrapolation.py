@@ -37,11 +37,8 @@ from ..terms.fit import Fit
 from .run import State
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight: the choice of Ang and Gillis (2019) for HALS
-
 ROUNDING = 16  # units in the last place of the objective at the start or of ||X||^2, whichever is lower: no rise
-
 RISE = 0.1  # of the objective: a sweep that would raise it by more is followed by one without momentum
-
 APART = 128.0  # a column of an extrapolated factor is at most so many times as long or short as its component's mean
 
 
