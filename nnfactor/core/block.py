@@ -35,11 +35,6 @@ class Design:
     A: Tensor
     b: Tensor
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of `A' A`."""
-        return (*self.A.shape[:-2], self.A.shape[-1], self.A.shape[-1])
-
     def __matmul__(self, F: Tensor) -> Tensor:
         return self.A.mT @ (self.A @ F)
 
@@ -56,19 +51,11 @@ class Design:
 class RowSubset:
     """Some of n rows: weights 1 for them and 0 for the others, so that a quad costs what the subset does.
 
-    Without it, as a mask over all rows, SULF's iteration took 9 % longer at 3100 samples, three views of 1000 features,
-    k = 200 and 10 % labels, 2 to 5 % at small views or more labels (one thread of an AMD EPYC, float32).
-
-    Attributes
-    ----------
-    index : integer Tensor (r,)
-        Which rows, each once.
-    mask : Tensor (n, 1)
-        The weights, for rules that need them as such.
+    As a mask over all rows it made an iteration of SULF 2 to 9 % longer (one thread of an AMD EPYC, float32).
     """
 
-    index: Tensor
-    mask: Tensor
+    index: Tensor  # integers (r,): which rows, each once
+    mask: Tensor  # (n, 1): the weights, for rules that need them as such
 
     def select(self, F: Tensor) -> Tensor:
         """Return these rows of a factor; they are kept for as long as F lives."""
@@ -101,12 +88,8 @@ class Quad:
 
     def __call__(self, F: Tensor) -> Tensor:
         """Compute `rows F cols` on its columns, without the sign, in F's memory order (but for a graph)."""
-        F = F if self.span is None else F[..., self.span]
-        return self.on_rows(multiply_columns(F, self.cols) if self.mixes_columns else F * self.cols)
-
-    def on_rows(self, F: Tensor) -> Tensor:
-        """Compute `rows F`."""
-        rows = self._row_operator
+        F, rows = F if self.span is None else F[..., self.span], self._row_operator
+        F = multiply_columns(F, self.cols) if self.mixes_columns else F * self.cols
         if rows is None:
             return F
         return rows @ F if self.couples_rows else cast(Tensor, rows) * F
@@ -117,11 +100,6 @@ class Quad:
             return None
         rows = cast("Tensor | None", self._row_operator)
         return self.cols if rows is None else outer_weights(rows, self.cols, F)
-
-    @property
-    def partial(self) -> bool:
-        """Whether it acts on some columns or some rows only."""
-        return self.span is not None or isinstance(self.rows, RowSubset)
 
     @property
     def mixes_columns(self) -> bool:
@@ -236,17 +214,10 @@ def split_signs(Z: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
 
 
 def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
-    """Add blocks, each times its weight `(..., 1, 1) >= 0`; quads of one kind become one."""
-    kinds: dict[tuple[int, int, str], list[tuple[Quad, Tensor]]] = {}
-    for b, w in zip(blocks, weights, strict=True):
-        for q in b.quads:
-            kinds.setdefault((id(q.rows), q.sign, str((q.span, q.mixes_columns))), []).append((q, w))
-    quads = [replace(pairs[0][0], cols=_sum_of([(q.cols, w) for q, w in pairs])) for pairs in kinds.values()]
-    minus, plus = (
-        [(z, w) for z, w in zip(parts, weights, strict=True) if z is not None]
-        for parts in ([b.linear_minus for b in blocks], [b.linear_plus for b in blocks])
-    )
-    return Block(tuple(quads), _sum_of(minus) if minus else None, _sum_of(plus) if plus else None)
+    """Add blocks, each times its weight `(..., 1, 1) >= 0`."""
+    quads = [replace(q, cols=w * q.cols) for b, w in zip(blocks, weights, strict=True) for q in b.quads]
+    linear_minus = _sum_of(weights, [b.linear_minus for b in blocks])
+    return Block(tuple(quads), linear_minus, _sum_of(weights, [b.linear_plus for b in blocks]))
 
 
 def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
@@ -270,25 +241,26 @@ def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
 
 
-def _sum_of(pairs: Sequence[tuple[Tensor, Tensor]]) -> Tensor:
-    """Compute `sum w z`, in one pass for each summand."""
-    (first, w), *others = pairs
-    total = w * first
-    for z, w in others:
-        total.addcmul_(z, w)
+def _sum_of(weights: Sequence[Tensor], parts: Sequence[Tensor | None]) -> Tensor | None:
+    """Compute `sum w z` over the parts z that there are, in one pass for each."""
+    total: Tensor | None = None
+    for z, w in zip(parts, weights, strict=True):
+        if z is not None:
+            total = w * z if total is None else total.addcmul_(z, w)
     return total
 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     """Add quads and a linear part; a new tensor is made only where there is something to add."""
-    whole = [q for q in quads if q.mixes_columns and not q.partial]
+    partial = [q for q in quads if q.span is not None or isinstance(q.rows, RowSubset)]
+    whole = [q for q in quads if q.mixes_columns and q not in partial]
     rest = [q for q in quads if q not in whole]
     summands = [q(F) for q in whole] + ([] if linear is None else [linear])
     total = reduce(_onto if whole else torch.add, summands) if summands else torch.zeros_like(F)
     if not rest:
         return total
     if total is linear or total.shape != F.shape:  # it may be shared: not to be written to
-        weights = None if rest[0].partial else rest[0].entry_weights(F)
+        weights = None if rest[0] in partial else rest[0].entry_weights(F)
         if weights is None:
             total = total.expand_as(F).clone()
         else:
@@ -305,10 +277,8 @@ def _merge(cols: list[Tensor]) -> Tensor:
     """Add Gram matrices and weights of columns to one Gram matrix or one row of weights."""
     grams = [c for c in cols if c.shape[-2] > 1]
     weights = [c for c in cols if c.shape[-2] == 1]
-    if not grams:
-        return reduce(torch.add, weights)
-    total = reduce(torch.add, grams)
-    if weights:
-        total = total.clone() if total is grams[0] else total
-        total.diagonal(dim1=-2, dim2=-1).add_(reduce(torch.add, weights).squeeze(-2))
+    if not grams or not weights:
+        return reduce(torch.add, cols)
+    total = grams[0].clone() if len(grams) == 1 else reduce(torch.add, grams)
+    total.diagonal(dim1=-2, dim2=-1).add_(reduce(torch.add, weights).squeeze(-2))
     return total

@@ -5,8 +5,7 @@ A factor is `(..., rows, k)`; leading dimensions are a batch of independent prob
 B k rows. Functions here keep that order; terms, rules and models call them and never transpose a factor themselves.
 
 A single problem with sparse data is the exception: its factors stay row-major, because a sparse product reads and
-writes rows. Measured on one thread of an AMD EPYC (float32, four matrices with 0.1 to 5 % nonzeros, k = 20 to 50),
-component-major factors made an iteration of the multiplicative rule 9 to 54 % longer, of the M-matrix rule 10 to 48 %.
+writes rows. Component-major ones made an iteration 9 to 54 % longer (one thread of an AMD EPYC, 0.1 to 5 % nonzeros).
 
 `unfold`, `fold`, `khatri_rao`, `mttkrp` and `reconstruct` equal TensorLy's functions of these names.
 """
@@ -26,8 +25,7 @@ from .cache import cached, tiny
 def unfold(X: Tensor, mode: int, order: int | None = None) -> Tensor:
     """Unfold a tensor along a mode: `(..., d_mode, product of the other d)`, the other modes in their order.
 
-    `order` is the number of trailing dimensions that belong to the tensor (default: all of them); the dimensions
-    before are a batch.
+    The last `order` dimensions belong to the tensor (default: all of them); those before are a batch.
 
     >>> unfold(torch.arange(6).reshape(1, 2, 3), 2).tolist()
     [[0, 3], [1, 4], [2, 5]]
@@ -52,8 +50,7 @@ def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
 def mttkrp(X: Tensor, factors: Sequence[Tensor], mode: int) -> Tensor:
     """Multiply an unfolded tensor with the Khatri-Rao product of all factors but one: `(..., d_mode, k)`.
 
-    `X` is one tensor of `len(factors)` dimensions, or a batch of them with the factors' batch dimensions in front.
-    This is the plain form for any caller; the solvers use the two-group form of `core.data.Dense`.
+    `X` has `len(factors)` dimensions behind those of a batch. The solvers use the two-group form of `core.data.Dense`.
     """
     others = [F for b, F in enumerate(factors) if b != mode]
     return unfold(X, mode, len(factors)) @ khatri_rao(others) if others else X.unsqueeze(-1)
@@ -86,20 +83,24 @@ def gram(F: Tensor) -> Tensor:
 
 def _gram(F: Tensor) -> Tensor:
     *batch, n, k = F.shape
-    large = F.is_cpu and not batch and n * k * k > 2**24 and not F.requires_grad
-    return _gram_by_panels(F.mT) if large else F.mT @ F
-
-
-def _gram_by_panels(A: Tensor, width: int = 64) -> Tensor:
-    """Compute `A A'` without the products above the diagonal: for large k it takes up to a third less time."""
-    k = A.shape[0]
-    G = A.new_empty(k, k)
+    if batch or not F.is_cpu or n * k * k <= 2**24 or F.requires_grad:
+        return F.mT @ F
+    G, width = F.new_empty(k, k), 64  # panels without the products above the diagonal: for large k up to a third faster
     for start in range(0, k, width):
         stop = start + width
-        torch.mm(A[start:], A[start:stop].mT, out=G[start:, start:stop])
+        torch.mm(F.mT[start:], F[:, start:stop], out=G[start:, start:stop])
         if stop < k:
             G[start:stop, stop:].copy_(G[stop:, start:stop].mT)
     return G
+
+
+def square_norms(F: Tensor) -> Tensor:
+    """Compute squared lengths of the columns, `(..., 1, k)`: the diagonal of the Gram that the fit needs anyway."""
+    return cached(F, _square_norms)
+
+
+def _square_norms(F: Tensor) -> Tensor:
+    return gram(F).diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
 
 
 def column_norms(F: Tensor) -> Tensor:
@@ -167,14 +168,9 @@ def add_to_rows(F: Tensor, index: Tensor, values: Tensor, alpha: int = 1) -> Non
         F.mT.index_add_(-1, index, values.mT, alpha=alpha)
 
 
-def append_rows(F: Tensor, more: Tensor) -> Tensor:
-    """Return `[F; more]`, the rows of the second factor after those of the first."""
-    return torch.cat([F.mT, more.mT], dim=-1).mT
-
-
-def pad_columns(F: Tensor, missing: int) -> Tensor:
-    """Append zero columns to a factor; F itself if none is missing."""
-    return torch.cat([F.mT, F.new_zeros(*F.shape[:-2], missing, F.shape[-2])], dim=-2).mT if missing else F
+def concatenate(factors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """Join factors: their problems `(B, rows, k)` (dim = 0) or their rows (-2)."""
+    return torch.cat([F.mT for F in factors], dim=-1 if dim == -2 else dim).mT
 
 
 def stack_problems(factors: Sequence[Tensor]) -> Tensor:
@@ -182,16 +178,15 @@ def stack_problems(factors: Sequence[Tensor]) -> Tensor:
     return torch.stack([F.mT for F in factors]).mT
 
 
-def concatenate_problems(batches: Sequence[Tensor]) -> Tensor:
-    """Return batches of factors `(B, rows, k)` as one batch."""
-    return torch.cat([F.mT for F in batches]).mT
+def pad_columns(F: Tensor, missing: int) -> Tensor:
+    """Append zero columns to a factor; F itself if none is missing."""
+    return torch.cat([F.mT, F.new_zeros(*F.shape[:-2], missing, F.shape[-2])], dim=-2).mT if missing else F
 
 
 def choose(first: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """Take each problem's factor from `new` where `first (...)` is true, else from `old`.
 
-    Whole problems are copied: on the CPU that is several times faster than `torch.where` over all entries. For a single
-    problem on the CPU the answer is at hand, and nothing is copied.
+    Whole problems are copied: on the CPU several times faster than `torch.where`. One answer at hand needs no copy.
     """
     if _at_hand(first):
         return new if first else old
@@ -210,11 +205,13 @@ def _at_hand(first: Tensor) -> bool:
 
 def components(F: Tensor, scale: Tensor | None = None) -> Tensor:
     """Return `(..., n, k)`, scaled, as `(B, k, n)`, of a single problem as `(k, n)`; a view where that is possible."""
-    rows = (F if scale is None else F * scale).mT
-    if rows.dim() == 2:
-        return rows
-    rows = rows.reshape(-1, *rows.shape[-2:])
-    return rows[0] if len(rows) == 1 else rows
+    return flatten_problems((F if scale is None else F * scale).mT)
+
+
+def flatten_problems(M: Tensor) -> Tensor:
+    """Return matrices `(..., a, b)` as `(B, a, b)`, a single one as `(a, b)`; a view where that is possible."""
+    M = M if M.dim() == 2 else M.reshape(-1, *M.shape[-2:])
+    return M[0] if M.dim() == 3 and len(M) == 1 else M
 
 
 def match_order(F: Tensor, other: Tensor | None) -> Tensor:
@@ -298,12 +295,3 @@ def cached_flat(F: Tensor, span: slice | None = None) -> Tensor:
 def unflatten_batch(rows: Tensor, like: Tensor) -> Tensor:
     """Undo `flatten_batch`: `(n, B k)` to the shape and the memory order of `like`."""
     return rows if is_row_major(like) else rows.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
-
-
-def square_norms(F: Tensor) -> Tensor:
-    """Compute squared lengths of the columns, `(..., 1, k)`: the diagonal of the Gram that the fit needs anyway."""
-    return cached(F, _square_norms)
-
-
-def _square_norms(F: Tensor) -> Tensor:
-    return gram(F).diagonal(dim1=-2, dim2=-1).unsqueeze(-2)

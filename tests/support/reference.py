@@ -5,7 +5,7 @@ nothing fast. Samples are rows. Factors are ``(V, U1, U2, ...)``, samples first,
 come back the same way as new arrays. A ``*_step`` is exactly one iteration: the feature
 factors in mode order, then V, always with the newest factors. 0/0 leaves an entry as
 it is. Names: ``M`` the MTTKRP of X, ``G`` the Hadamard product of the other factors'
-Grams, ``Y`` a weighted graph Laplacian, ``w`` gauge factors (products of squared column
+Grams, ``Y`` a weighted graph Laplacian, ``w`` norms_of factors (products of squared column
 norms). Data, factors and graphs are float64 arrays and nonnegative, graphs symmetric.
 """
 

@@ -71,7 +71,7 @@ def _graph(rng, n, weighted):
     return Graph(A + A.T, cliques=None if weighted else rng.integers(-1, 2, size=n))
 
 
-def _gauged(p, weight=Weight("weight"), split="net"):
+def _norms_of(p, weight=Weight("weight"), split="net"):
     graph = partial(Laplacian, on="V", norms_of=p.modes[1:], weight=weight, split=split)
     return [graph(p.own, columns=p.first), graph(p.between, columns=~p.first)]
 
@@ -108,16 +108,16 @@ TERMS = {
     "graph": lambda p: [Laplacian(p.own, "V", weight=Weight("weight"))],
     "graph, columns": lambda p: [Laplacian(p.own, "V", columns=p.first, weight=3.0)],
     "graph, weighted columns": lambda p: [Laplacian(p.own, "V", columns=np.arange(len(p.first)) / 2.0)],
-    "graph, gauge": _gauged,
-    "graph, gauge, paper": partial(_gauged, split="paper"),
+    "graph, norms_of": _norms_of,
+    "graph, norms_of, paper": partial(_norms_of, split="paper"),
     "L1": lambda p: [L1("V", Weight("weight"))],
     "L2": lambda p: [L2("U1", Weight("weight"))],
     "L21": lambda p: [L21("U1", 2.0)],
     "views": lambda p: [_views(p)],
     "labels": lambda p: [_labels(p)],
     "tied": lambda p: [_tied(p), L2("V", 0.5)],
-    "nge": lambda p: [Fit(p.X, p.modes), *_gauged(p)],
-    "nge, paper": lambda p: [Fit(p.X, p.modes), *_gauged(p, split="paper")],
+    "nge": lambda p: [Fit(p.X, p.modes), *_norms_of(p)],
+    "nge, paper": lambda p: [Fit(p.X, p.modes), *_norms_of(p, split="paper")],
     "ridge, sparse": lambda p: [Fit(p.X, p.modes), L1("V", Weight("weight")), L2("U1", Weight("weight")), L2("V", 0.5)],
     "group": lambda p: [Fit(p.X, p.modes), L21("U1", 0.1), Laplacian(p.own, "V", weight=0.1)],
 } | {f"beta {b:g}": (lambda p, b=b: [BetaFit(p.X + 0.01, p.modes, b)]) for b in (-0.5, 0, 0.5, 1, 1.5, 2, 3)}

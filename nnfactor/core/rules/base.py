@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial, reduce
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -12,12 +11,7 @@ from torch import Tensor
 from ..block import Block, Quad, accumulate
 from ..factors import as_factor
 
-
-class Rule(Protocol):
-    """One improvement of one factor."""
-
-    def __call__(self, F: Tensor, block: Block) -> Tensor:
-        """Return the next factor."""
+Rule = Callable[[Tensor, Block], Tensor]  # one improvement of one factor: (F, block) -> the next F
 
 
 def compose(*rules: Rule) -> Rule:

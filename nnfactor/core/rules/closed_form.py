@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..block import Block, Design, Quad
 from ..factors import as_factor, multiply_columns
@@ -57,22 +58,15 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
 
 
 def _stack_designs(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) -> Tensor:
-    """Form [A b; sqrt(d) 0], `(..., r (+ n), n + C)`, in float64 and column-major, as LAPACK reads it."""
-    (*batch, n, C), parts = F.shape, [(d.A, d.b) for d in designs]
-    rows = sum(A.shape[-2] for A, _ in parts)
-    M = F.new_empty(*batch, n + C, rows + (n if ridges else 0), dtype=torch.float64).mT
-    at = 0
-    for A, b in parts:
-        here = M[..., at : at + A.shape[-2], :]
-        here[..., :n], here[..., n:] = A, b
-        at += A.shape[-2]
+    """Form [A b; sqrt(d) 0], `(..., r (+ n), n + C)`, in float64."""
+    parts = [torch.cat((d.A.double(), d.b.double()), -1) for d in designs]
     if ridges:
-        size = reduce(torch.maximum, (torch.linalg.matrix_norm(A, keepdim=True) for A, _ in parts))
+        eps, least = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
+        size = reduce(torch.maximum, (torch.linalg.matrix_norm(d.A, keepdim=True) for d in designs))
         weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
-        root = torch.maximum(weights.sqrt(), size.double() * torch.finfo(torch.float64).eps)
-        M[..., at:, :] = 0
-        M[..., at:, :n].diagonal(dim1=-2, dim2=-1).copy_(root.clamp(min=torch.finfo(torch.float64).tiny).squeeze(-1))
-    return M
+        root = torch.maximum(weights.sqrt(), size.double() * eps).clamp(min=least).expand_as(F[..., :1])
+        parts.append(pad(torch.diag_embed(root.squeeze(-1)), (0, F.shape[-1])))
+    return torch.cat(parts, -2)
 
 
 def simplex(F: Tensor, block: Block) -> Tensor:

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from ..block import Block
-from ..factors import clone_factor, components
+from ..factors import clone_factor, components, flatten_problems
 from .base import bound_curvature, collect_linear, split_gram
 
 WIDE, NARROW = 64, 16  # columns of a factor between two matrix products, at most: a wider slab leaves the cache
-
 SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more of them leave the cache between two columns
 
 
@@ -37,9 +36,9 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
         G.diagonal(dim1=-2, dim2=-1).sub_(1)
     F = clone_factor(F)  # columns are written in place, and the caller keeps its F
     linear = components(collect_linear(block, rest, F), scale)
-    G = G if G.dim() == 2 else G.reshape(-1, *G.shape[-2:])
-    G = G[0] if G.dim() == 3 and len(G) == 1 else G
-    sweep = _hals_sweep(components(F), linear, G, None if steps is None else components(steps))
+    columns, lengths = components(F), None if steps is None else components(steps)
+    buffers = [columns.new_empty(*columns.shape[:-2], w, columns.shape[-1]) for w in _slab_widths(columns)]
+    sweep = _by_slabs(columns, linear, flatten_problems(G), lengths, buffers, _columns(buffers[-1]))
     for i in range(sweeps):
         if i and rest:
             linear.copy_(components(collect_linear(block, rest, F), scale))
@@ -47,25 +46,16 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     return F
 
 
-def _hals_sweep(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None) -> Callable[[], None]:
-    """Prepare a pass over the columns of F, in place, at every call.
-
-    Shapes are (B, k, n), (B, k, n), (B, k, k), (B, k, n), or the same without B. A column becomes
-    `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. All views are made once: on small data
-    they would cost as much as the arithmetic.
-    """
-    buffers = [F.new_empty(*F.shape[:-2], width, F.shape[-1]) for width in _slab_widths(F)]
-    return _by_slabs(F, linear, G, steps, buffers, _columns(buffers[-1]))
-
-
 def _by_slabs(
     F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None, buffers: Sequence[Tensor], columns: Sequence[Tensor]
 ) -> Callable[[], None]:
-    """Cut the columns into slabs, and those into narrower ones: inside a slab only its own columns are read.
+    """Prepare a pass over the columns of F, in place, at every call; views are made once, for they cost on small data.
 
-    The share of all other slabs does not change meanwhile and is one matrix product. The `buffers` for it are as wide
-    as the slabs, from outside to inside; all slabs use them in turn, so that they stay in the cache. `columns` are
-    those of the last buffer.
+    Shapes are (B, k, n), (B, k, n), (B, k, k), (B, k, n), or the same without B. A column becomes
+    `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. Columns are cut into slabs, and those into
+    narrower ones. The share of all other slabs does not change inside a slab and is one matrix product. The `buffers`
+    for it are as wide as the slabs, from outside to inside; all slabs use them in turn, so that they stay in the cache.
+    `columns` are those of the last buffer.
     """
     minus = torch.addmm if F.dim() == 2 else torch.baddbmm
     slabs = []

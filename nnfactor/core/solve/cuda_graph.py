@@ -14,15 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 import torch
 from torch import Tensor
 
 State = dict[str, Any]
-
 Sweep = Callable[[State], State]
-
 Recorder = Callable[[Callable[[], Any]], Callable[[], Any]]
 
 WARM_UP = 2  # sweeps of a new shape before it is captured: libraries load, lazy copies reach the device
@@ -39,8 +38,12 @@ def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None) 
     device : torch.device
         Where the state is.
     record : callable, optional
-        It calls a function, records its operations on tensors, and returns a function that replays them. Default: a
-        CUDA graph.
+        It calls a function, records its operations, and returns a function that replays them. Default: a CUDA graph.
+
+    Raises
+    ------
+    TypeError
+        An entry of the state is neither a tensor nor a dictionary of them: a replay could not change it.
 
     Notes
     -----
@@ -66,61 +69,58 @@ def cuda_graph(work: Callable[[], Any], device: torch.device) -> Callable[[], An
 
 
 class _Captured:
-    """A sweep with the graph of the shape that it met last."""
+    """A sweep with the replay of the shape that it met last."""
 
     def __init__(self, sweep: Sweep, record: Recorder) -> None:
         self.sweep, self.record = sweep, record
         self.shape: Any = None
         self.seen = 0
-        self.graph: _Graph | None = None
+        self.replay: Sweep | None = None
 
     def __call__(self, state: State) -> State:
         """Run one sweep: eagerly while a shape is new, then as a replay."""
-        shape = signature(state)
+        shape = _signature(state)
         if shape != self.shape:
-            self.shape, self.seen, self.graph = shape, 0, None
+            self.shape, self.seen, self.replay = shape, 0, None
         self.seen += 1
         if self.seen <= WARM_UP:
             return self.sweep(state)
-        if self.graph is None:
-            self.graph = _Graph(self.sweep, self.record, state)
-        return self.graph(state)
+        self.replay = self.replay or _record_sweep(self.sweep, self.record, state)
+        return self.replay(state)
 
 
-class _Graph:
-    """One recording: the buffers that it reads and leaves its results in, and its replay."""
+def _record_sweep(sweep: Sweep, record: Recorder, state: State) -> Sweep:
+    """Record a sweep that reads buffers and leaves its results in them; return the sweep that replays it."""
+    buffers = _each(torch.clone, state)
+    handed: list[Tensor] = []  # the tensors of the last results: copied in only where the state holds others
+    inputs = _leaves(buffers)
+    own = {_storage(F) for F in inputs}
 
-    def __init__(self, sweep: Sweep, record: Recorder, state: State) -> None:
-        self.buffers = _each(torch.clone, state)
-        self.handed: State = {}
+    def work() -> None:
+        # a new state may contain a tensor of the old one: copy it before the buffers are overwritten
+        results = [F.clone() if _storage(F) in own else F for F in _leaves(sweep(buffers))]
+        for buffer, F in zip(inputs, results, strict=True):
+            buffer.copy_(F)
 
-        def work() -> None:
-            results = sweep(self.buffers)
-            own = {_storage(F) for F in _leaves(self.buffers)}
-            # a new state may contain a tensor of the old one: copy it before the buffers are overwritten
-            results = _each(lambda F: F.clone() if _storage(F) in own else F, results)
-            _together(Tensor.copy_, self.buffers, results)
+    replay = record(work)
 
-        self.replay = record(work)
+    def again(state: State) -> State:
+        given = _leaves(state)
+        if any(F is not known for F, known in zip_longest(given, handed)):
+            for buffer, F in zip(inputs, given, strict=True):
+                buffer.copy_(F)
+        replay()
+        results = _each(torch.clone, buffers)
+        handed[:] = _leaves(results)
+        return results
 
-    def __call__(self, state: State) -> State:
-        if not _same(state, self.handed):
-            _together(Tensor.copy_, self.buffers, state)
-        self.replay()
-        self.handed = _each(torch.clone, self.buffers)
-        return self.handed
+    return again
 
 
-def signature(state: Any) -> Any:
-    """Return shapes, memory order and types of everything in a state.
-
-    Raises
-    ------
-    TypeError
-        An entry is neither a tensor nor a dictionary of them: a replay could not change it.
-    """
+def _signature(state: Any) -> Any:
+    """Return shapes, memory order and types of everything in a state; refuse what a replay could not change."""
     if isinstance(state, dict):
-        return {key: signature(value) for key, value in state.items()}
+        return {key: _signature(value) for key, value in state.items()}
     if not isinstance(state, Tensor):
         raise TypeError(f"a captured sweep needs tensors in its state, found {type(state).__name__}")
     return tuple(state.shape), state.stride(), state.dtype, state.device
@@ -130,24 +130,10 @@ def _each(f: Callable[[Tensor], Tensor], state: Any) -> Any:
     return {key: _each(f, value) for key, value in state.items()} if isinstance(state, dict) else f(state)
 
 
-def _together(f: Callable[[Tensor, Tensor], Any], a: Any, b: Any) -> None:
-    if not isinstance(a, dict):
-        f(a, b)
-        return
-    for key in a:
-        _together(f, a[key], b[key])
-
-
 def _leaves(state: Any) -> list[Tensor]:
-    return [F for value in state.values() for F in _leaves(value)] if isinstance(state, dict) else [state]
+    """List the tensors of a state by sorted keys: states of one shape may differ in the order of their keys."""
+    return [F for key in sorted(state) for F in _leaves(state[key])] if isinstance(state, dict) else [state]
 
 
 def _storage(F: Tensor) -> int:
     return F.untyped_storage().data_ptr()
-
-
-def _same(a: Any, b: Any) -> bool:
-    """Tell whether a state holds the very tensors that were returned; callers must not write into them."""
-    if isinstance(a, dict):
-        return isinstance(b, dict) and a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
-    return a is b

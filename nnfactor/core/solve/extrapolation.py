@@ -5,15 +5,10 @@ extrapolation" (Hien, Leplat and Gillis 2024). Both replace `step` in `run`. Wha
 state, under "memory", one number or factor per problem: `take` drops problems from it as from everything else. The
 factors of the state are nonnegative at all times, and those of `bmme` are never extrapolated ones.
 
-HER in detail
--------------
-The comparison is with the sweep before, kept or not: against the best so far a problem could be refused for ever. A
-rise within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end
-elsewhere than the separate runs. The state's factors are those that were compared, and its "objective" needs no
-further product with the data. HER is not monotone, though only a restart raises the objective. It is meant for
-`hals`: entries that a multiplicative rule finds at 0 would stay there.
-
-Two safeguards are not in the paper; on data with noise they hardly ever act.
+HER compares with the sweep before, kept or not: against the best so far a problem could be refused for ever. A rise
+within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end elsewhere
+than the separate runs. HER is not monotone, though only a restart raises the objective. It is meant for `hals`: entries
+that a multiplicative rule finds at 0 would stay there. Two safeguards are not in the paper; they hardly ever act:
 
 * The columns of one component can grow and shrink against each other without a change of the objective. Each of d
   factors extrapolates this drift by w, so that it grows from sweep to sweep where w > 1/d (to 1e18 in float32 at
@@ -42,11 +37,8 @@ from ..terms.fit import Fit
 from .run import State
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight: the choice of Ang and Gillis (2019) for HALS
-
 ROUNDING = 16  # units in the last place of the objective at the start or of ||X||^2, whichever is lower: no rise
-
 RISE = 0.1  # of the objective: a sweep that would raise it by more is followed by one without momentum
-
 APART = 128.0  # a column of an extrapolated factor is at most so many times as long or short as its component's mean
 
 
@@ -117,15 +109,7 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], 
     `w` by a constant (theirs: 1e4) over `sqrt(number of the sweep) ||F - F before||`, which cannot bind in less than
     1e8 sweeps for factors in units of their size, and is left out.
 
-    Examples
-    --------
-    >>> import torch
-    >>> from nnfactor.core import BetaFit, bmme, multiplicative, run
-    >>> X = torch.outer(torch.arange(1.0, 5), torch.arange(1.0, 4))
-    >>> start = {"V": torch.ones(4, 1), "U1": torch.ones(3, 1)}
-    >>> rules = {"U1": multiplicative, "V": multiplicative}
-    >>> bool(run([BetaFit(X, ("V", "U1"))], rules, start, method=bmme).objective[0] < 1e-4)
-    True
+    Pass it to `run` as `method`, as in the example of `her`.
     """
 
     def sweep(state: State) -> State:
@@ -137,8 +121,10 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], 
         weight = _as_column(next(iter(before.values())), (t - 1).div_(following))
         for name, rule in rules.items():
             if memory:
-                factors[name] = _extrapolate_upwards(factors[name], memory["before"][name], weight)
-            factors[name] = _flush(rule(factors[name], block_of(terms, factors, name)))
+                factors[name] = (before[name] - memory["before"][name]).clamp_(min=0).mul_(weight).add_(before[name])
+            new = rule(factors[name], block_of(terms, factors, name))
+            # the rule shrinks entries that do not help for ever, and products with denormal squares are slow
+            factors[name] = torch.threshold(new, tiny(new.dtype) ** 0.5, 0)
         return {**state, "factors": factors, "memory": {"before": before, "t": following}}
 
     return sweep
@@ -209,19 +195,6 @@ def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) 
     excess = (logs[..., :-1, :] - mean).nan_to_num_(nan=0, posinf=0, neginf=0)
     times = excess.clamp(-log(APART), log(APART)).sub_(excess).exp_()
     return {**factors, **{name: factors[name] * c for name, c in zip(names, times.split(1, dim=-2), strict=True)}}
-
-
-def _extrapolate_upwards(F: Tensor, before: Tensor, weight: Tensor) -> Tensor:
-    """Extrapolate upwards: `F + weight max(0, F - before)`, the weight `(..., 1, 1)`."""
-    return (F - before).clamp_(min=0).mul_(weight).add_(F)
-
-
-def _flush(F: Tensor) -> Tensor:
-    """Set entries to 0 whose square would underflow: products with smaller numbers take a hundred times as long.
-
-    A multiplicative rule shrinks entries that do not help by a factor in every sweep; the limit is 1e-19 in float32.
-    """
-    return torch.threshold(F, tiny(F.dtype) ** 0.5, 0)
 
 
 def _as_column(F: Tensor, weight: Tensor) -> Tensor:

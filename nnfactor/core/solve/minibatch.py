@@ -34,10 +34,8 @@ from .run import State
 
 def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
     """Add a new share to the totals and subtract an old one, which must be the same numbers that were once added."""
-    out = {key: total[key] + new[key] if key in new else total[key] for key in total}
-    if old is None:
-        return out
-    return {key: (out[key] - old[key]).clamp_(min=0) if key in old else out[key] for key in out}
+    out = {**total, **{key: total[key] + share for key, share in new.items()}}
+    return out if old is None else out | {key: (out[key] - share).clamp_(min=0) for key, share in old.items()}
 
 
 def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_repeats: int) -> Tensor:
@@ -53,11 +51,10 @@ def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_
 def start_coefficients(data: Data, factors: Factors, modes: Sequence[str]) -> Tensor:
     """Start coefficients of new samples: in every row one number for all columns, the best one."""
     Us = [factors[m] for m in modes]
-    others = khatri_rao(Us)
-    linear_minus = data.times(others).sum(-1, keepdim=True)
+    linear_minus = data.times(khatri_rao(Us)).sum(-1, keepdim=True)
     square = reduce(torch.mul, map(gram, Us)).sum((-2, -1), keepdim=True)
     best = divide(linear_minus, square.expand_as(linear_minus))
-    return as_factor(best.expand(*best.shape[:-1], others.shape[-1]))
+    return as_factor(best.expand(*best.shape[:-1], Us[0].shape[-1]))
 
 
 def improve_bases(
@@ -109,10 +106,8 @@ class MiniBatchSweep:
         self.piece = self.data.pieces(self.rows)
         self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
-        modes = self.fit.modes[1:]
-        self.term = (
-            SufficientStatistics(modes, self.data.sqnorm()) if isinstance(self.fit, Fit) else KLStatistics(modes)
-        )
+        modes, quadratic = self.fit.modes[1:], isinstance(self.fit, Fit)
+        self.term = SufficientStatistics(modes, self.data.sqnorm()) if quadratic else KLStatistics(modes)
 
     def begin(self, factors: Factors) -> State:
         """Return the start of the sweep, with sums, so that its objective is known."""
@@ -176,7 +171,6 @@ def cut_batches(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), code
     if graphs:
         edges = reduce(lambda A, B: A + B, (g.adjacency for g in graphs))
         order = reverse_cuthill_mckee(edges.tocsr(), symmetric_mode=True).astype(np.int64)
-        cliques = [g.cliques for g in graphs if g.cliques is not None]
-        keys = [*cliques, *([] if codes is None else [codes])]
+        keys = [key for key in (*(g.cliques for g in graphs), codes) if key is not None]
         order = order[np.lexsort([key[order] for key in keys])] if keys else order
     return [np.ascontiguousarray(rows) for rows in np.array_split(order, -(-n // size))]

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.base import Data
-from ..factors import as_factor, divide
+from ..factors import as_factor, clone_factor, divide, select_rows, write_rows
 from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
 from ..rules.multiplicative import multiplicative
@@ -22,20 +22,11 @@ CHUNK = 1 << 23  # entries of the masked systems held at once
 def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
     """`min x' G x - 2 b' x` over x >= 0 for every row b of B: nonnegative least squares from its normal equations.
 
-    Block principal pivoting (Kim and Park 2011) in float64, all rows at once, started from coordinate descent; rows
-    are independent of each other. A row that does not settle (nearly dependent bases) is solved by
-    `scipy.optimize.nnls`.
+    `G (k, k)` is the Gram matrix of the bases, `B (n, k)` the data against them; the answer is `(n, k)`, float64. A
+    zero basis column gets coefficient 0.
 
-    Parameters
-    ----------
-    G : Tensor (k, k)
-        Gram matrix of the bases.
-    B : Tensor (n, k)
-        Data against the bases.
-
-    Returns
-    -------
-    Tensor (n, k), float64. A zero basis column gets coefficient 0.
+    Block principal pivoting (Kim and Park 2011), all rows at once, started from coordinate descent; rows are
+    independent of each other. A row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`.
     """
     G, B = G.double(), B.double()
     d = G.diagonal().clamp(min=0).sqrt()
@@ -97,9 +88,7 @@ def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
     return solved
 
 
-STRETCH = 10  # steps between two looks at the rows
-
-MOST = 1000  # steps
+STRETCH, MOST = 10, 1000  # steps between two looks at the rows, and in all
 
 SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry; coefficients are then within about 1e-4
 
@@ -121,20 +110,21 @@ def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) ->
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
-    V = F = as_factor(scale / torch.where(heights > 0, heights, 1))
+    F = as_factor(scale / torch.where(heights > 0, heights, 1))
+    V = clone_factor(F)
     fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(as_factor, bases), strict=True))
     rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
     for _ in range(MOST // STRETCH):
         before = F
         for _ in range(STRETCH):
             F = multiplicative(F, fit.block({modes[0]: F, **fixed}, modes[0]))
-        V = V.mT.index_copy(-1, rows, F.mT.index_select(-1, at)).mT
+        write_rows(V, rows, select_rows(F, at))
         going = ((F - before).abs() > SETTLED * F.amax(1, keepdim=True)).any(1)[at]
         rows, at = rows[going], at[going]
         if not len(rows):
             break
         if 2 * len(rows) <= len(F):  # all the copies together are one of X
-            data, F, at = data.take(at), F.mT.index_select(-1, at).mT, torch.arange(len(rows), device=data.device)
+            data, F, at = data.take(at), select_rows(F, at), torch.arange(len(rows), device=data.device)
             fit = BetaFit(data, modes, beta)
     bad = int((~V.isfinite()).any(1).sum())
     if bad:

@@ -34,22 +34,12 @@ from ..terms.base import Term, block_of, objective
 from .cuda_graph import capture
 
 State = dict[str, Any]
-
+Row = tuple[int, float, np.ndarray, Any]  # of the history: iteration, seconds, running problems, their objectives
 Method = Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]]
 
 
 def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
-    """Make a sweep: it improves every factor that has a rule, in the order of `rules`, at the newest factors.
-
-    >>> import torch
-    >>> from nnfactor.core import Fit, multiplicative
-    >>> X = torch.rand(6, 5, dtype=torch.float64)
-    >>> terms = [Fit(X, ("V", "U1"))]
-    >>> sweep = step(terms, {"U1": multiplicative, "V": multiplicative})
-    >>> state = {"factors": {"V": torch.rand(6, 2, dtype=X.dtype), "U1": torch.rand(5, 2, dtype=X.dtype)}}
-    >>> bool(objective(terms, sweep(state)["factors"]) <= objective(terms, state["factors"]))
-    True
-    """
+    """Make a sweep: it improves every factor that has a rule, in the order of `rules`, at the newest factors."""
 
     def sweep(state: State) -> State:
         factors = state["factors"]
@@ -87,8 +77,7 @@ def strict_precision(device: torch.device) -> Iterator[None]:
 def without_denormals() -> Iterator[None]:
     """Treat denormal numbers as zeros meanwhile, in this thread.
 
-    Multiplicative rules make entries that small, and CPUs need ten times as long for a product with them
-    (Kullback-Leibler on sparse counts: 3 ms an iteration, 40 ms from the hundredth on).
+    Multiplicative rules make entries that small, and CPUs need ten times as long for a product with them.
     """
     flushed = sys.float_info.min * 0.5 == 0
     torch.set_flush_denormal(True)
@@ -110,34 +99,20 @@ class Progress:
 
 @dataclass
 class Run:
-    """How a run ended, problem by problem (arrays of length n_problems).
+    """How a run ended, problem by problem (arrays of length n_problems)."""
 
-    Attributes
-    ----------
-    factors : dict of Tensor
-        Final factors, with the batch dimension exactly if the start had one.
-    objective, n_iter, converged : numpy arrays
-    rows : list of (iteration, seconds, problems, objectives)
-        The history; `history(p)` is that of one problem.
-    n_batches : int
-        Mini-batches that an iteration visits; 1 where it takes all samples at once.
-    """
-
-    factors: dict[str, Tensor]
+    factors: dict[str, Tensor]  # with a batch dimension if and only if the start had one
     objective: np.ndarray
     n_iter: np.ndarray
     converged: np.ndarray
-    rows: list[tuple[int, float, np.ndarray, Any]] = field(repr=False)
-    n_batches: int = 1
+    rows: list[Row] = field(repr=False)
+    n_batches: int = 1  # mini-batches that an iteration visits
 
     def history(self, problem: int = 0) -> dict[str, np.ndarray]:
         """Return arrays iteration, objective, seconds of equal length; entry 0 is the start."""
-        mine = [(i, values[problems == problem], s) for i, s, problems, values in self.rows if problem in problems]
-        return {
-            "iteration": np.array([i for i, _, _ in mine]),
-            "objective": np.array([float(v[0]) for _, v, _ in mine]),
-            "seconds": np.array([s for _, _, s in mine]),
-        }
+        mine = [(i, float(v[ids == problem][0]), s) for i, s, ids, v in self.rows if problem in ids]
+        columns = zip(*mine, strict=True)
+        return {name: np.array(c) for name, c in zip(("iteration", "objective", "seconds"), columns, strict=True)}
 
     @property
     def best(self) -> int:
@@ -182,10 +157,8 @@ def run(
         Stop at the first reading after this time.
     callback : callable, optional
         Called at every reading with a `Progress`; a true answer stops the run.
-    verbose : int
-        Print a line per reading; 2 also implies `record_all`.
-    name : str
-        What messages call this run.
+    verbose, name : int, str
+        Print a line per reading; 2 also implies `record_all`. Messages call the run by its name.
     extra : mapping, optional
         Entries of the state beside "factors", for `method`; nested mappings of tensors with the batch dimension.
     cuda_graph : bool
@@ -252,7 +225,7 @@ class _Book:
         self.running = np.arange(size)
         self.objective, self.n_iter = np.full(size, np.nan), np.zeros(size, dtype=int)
         self.converged = np.zeros(size, dtype=bool)
-        self.rows: list[tuple[int, float, np.ndarray, Any]] = []
+        self.rows: list[Row] = []
         self.ended: dict[int, dict[str, Tensor]] = {}
 
     @property
@@ -294,8 +267,8 @@ class _Book:
 
     def close(self, state: State, now: np.ndarray) -> Run:
         """End the problems that reached a limit, and return how all ended."""
-        state = self.finish(state, np.ones(len(self.running), dtype=bool), now, np.zeros(len(self.running), dtype=bool))
-        factors = state["factors"]
+        every = np.ones(len(self.running), dtype=bool)
+        factors = self.finish(state, every, now, ~every)["factors"]
         if self.batched:
             order = [self.ended[p] for p in range(len(self.objective))]
             together = lambda entries: stack_problems(entries) if entries[0].dim() else torch.stack(entries)

@@ -13,7 +13,9 @@ from ..factors import as_factor, draw_factor
 from .init import nndsvda
 
 
-def start(views: Sequence[Data], scales: Sequence[float], n_components: int, seed: int, svd: bool) -> list[Tensor]:
+def start_views(
+    views: Sequence[Data], scales: Sequence[float], n_components: int, seed: int, svd: bool
+) -> list[Tensor]:
     """Return `[V, U1, ..., UP]` for views of the same samples, each as if multiplied by `sqrt(scales[p])`.
 
     `svd`: nonnegative double SVD of the views side by side (k at most min(n, sum of m)); else |normal| factors with
@@ -25,17 +27,11 @@ def start(views: Sequence[Data], scales: Sequence[float], n_components: int, see
         parts = U.split([X.shape[1] for X in views], dim=-2)
         return [V, *(as_factor(U / s**0.5) for U, s in zip(parts, scales, strict=True))]
     height = float(side.mean() / n_components) ** 0.5
-    draw = lambda rows, stream: _draw(rows, n_components, seed + stream, views[0])
-    heights = [0.0 if height == 0 else float(_size(X)) / n_components / height for X in views]
-    return [
-        draw(views[0].shape[0], 0) * height,
-        *(draw(X.shape[1], 1) * h for X, h in zip(views, heights, strict=True)),
-    ]
-
-
-def _draw(rows: int, k: int, seed: int, like: Data) -> Tensor:
-    """Draw a factor with a seed of its own, in the dtype of the data."""
-    return draw_factor(rows, k, torch.Generator().manual_seed(seed % 2**63), like.device).to(like.dtype)
+    heights = [height, *(0.0 if height == 0 else float(_size(X)) / n_components / height for X in views)]
+    shapes = [(views[0].shape[0], seed), *((X.shape[1], seed + 1) for X in views)]  # all views from one seed
+    generators = [torch.Generator().manual_seed(number % 2**63) for _, number in shapes]
+    draws = [draw_factor(n, n_components, g, side.device) for (n, _), g in zip(shapes, generators, strict=True)]
+    return [F.to(side.dtype) * h for F, h in zip(draws, heights, strict=True)]
 
 
 def _size(X: Data) -> Tensor:

@@ -49,18 +49,10 @@ class Term(ABC):
 
 @dataclass(frozen=True)
 class Weight:
-    """The weight of a term as an entry of the state, so that the problems of a batch may differ in it.
+    """The weight of a term as an entry of the state, so that the problems of a batch may differ in it."""
 
-    Attributes
-    ----------
-    name : str
-        The entry `factors[name]`, one number or `(...)`-shaped, one number per problem.
-    values : tuple of float
-        The numbers, for callers that must know them before the state exists; no term reads them.
-    """
-
-    name: str
-    values: tuple[float, ...] = ()
+    name: str  # the entry `factors[name]`, one number or `(...)`-shaped, one number per problem
+    values: tuple[float, ...] = ()  # for callers that need the numbers before the state exists; no term reads them
 
 
 WeightLike = float | Tensor | Weight

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from ..block import Block, Quad
-from ..factors import add_to_rows, append_rows, select_rows, zero_factor
+from ..factors import add_to_rows, concatenate, select_rows, zero_factor
 from ..graph.graph import Graph
 from .base import Factors
 from .laplacian import Laplacian
@@ -21,14 +21,7 @@ class BatchNeighbourhood:
     """The edges of a graph that end in a batch: those inside, and those to samples around it.
 
     The samples of a clique outside the batch are replaced by one node at their mean, whose edges have their number
-    times the weight: the value differs by a constant.
-
-    Parameters
-    ----------
-    term : Laplacian
-        A term over all samples.
-    rows : integer array
-        The samples of the batch.
+    times the weight: the value differs by a constant. `term` is over all samples, `rows` are those of the batch.
     """
 
     def __init__(self, term: Laplacian, rows: np.ndarray) -> None:
@@ -52,7 +45,7 @@ class BatchNeighbourhood:
         sizes = torch.from_numpy(np.bincount(self.place)).to(V.device, V.dtype)
         means = zero_factor(len(sizes), V)
         add_to_rows(means, index(self.place), select_rows(V, index(self.members)))
-        return append_rows(halo, means / sizes.unsqueeze(-1))
+        return concatenate([halo, means / sizes.unsqueeze(-1)], -2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,9 +62,8 @@ class BatchLaplacian:
         if not self.cut.n_outside or not block.quads:
             return block
         V, c, span = factors[name], block.quads[0].cols, block.quads[0].span
-        here = len(self.cut.degree)
-        fixed = append_rows(torch.zeros_like(V), self.outside)
-        linear_minus = c * self.cut.around.graph.times(fixed, span)[..., :here, :]
+        fixed = concatenate([torch.zeros_like(V), self.outside], -2)
+        linear_minus = c * self.cut.around.graph.times(fixed, span)[..., : V.shape[-2], :]
         if span is not None:
             linear_minus = pad(linear_minus, (span.start, V.shape[-1] - span.stop))
         degree = torch.from_numpy(self.cut.degree).to(V.device, V.dtype)
@@ -79,7 +71,7 @@ class BatchLaplacian:
 
     def energy(self, V: Tensor) -> Tensor:
         """Compute the energy of all edges that end in the batch, per column, without norms of others: `(..., 1, k)`."""
-        quads = self.cut.around.block({"V": append_rows(V, self.outside)}, "").quads
+        quads = self.cut.around.block({"V": concatenate([V, self.outside], -2)}, "").quads
         return quads[0].cols if quads else V.new_zeros(*V.shape[:-2], 1, V.shape[-1])
 
 

@@ -24,9 +24,8 @@ class Laplacian(Term):
 
     Parameters
     ----------
-    graph : Graph, scipy sparse matrix or array (n, n)
-    on : str
-        The factor whose rows are the nodes.
+    graph, on : Graph, scipy sparse matrix or array (n, n); str
+        The factor `on` has the nodes as rows.
     norms_of : sequence of str
         Factors whose column norms enter; then rescaling columns between `on` and them leaves the penalty unchanged
         (Wang et al. 2009a and 2009b, Eq. 9). Empty: the plain `tr(V' L V)`.

@@ -25,8 +25,8 @@ from .fit import Fit
 class SemiFit(Fit):
     """`||X - V U'||^2` where the data and all factors but one may have any sign.
 
-    As `Fit`; every coefficient is split into its positive and its negative part (Jiang et al. 2014, Eq. 6), so that
-    the multiplicative rule keeps a factor nonnegative and `unconstrained` solves for one that need not be.
+    Every coefficient of `Fit` is split into its positive and its negative part (Jiang et al. 2014, Eq. 6): the
+    multiplicative rule keeps a factor nonnegative, and `unconstrained` solves for one that need not be.
     """
 
     def block(self, factors: Factors, name: str) -> Block:

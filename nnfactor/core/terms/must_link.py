@@ -57,13 +57,7 @@ class SampleGroups:
 
 @dataclass(frozen=True, eq=False)
 class GroupedFit(Fit):
-    """`||X - [[Q F, U1, ...]]||^2`: `Fit` whose sample factor, the first mode, is spread from groups.
-
-    Parameters
-    ----------
-    data, modes : as for `Fit`; the first mode names F `(p, k)`
-    groups : SampleGroups
-    """
+    """`||X - [[Q F, U1, ...]]||^2`: `Fit` whose sample factor, the first mode F `(p, k)`, is spread from groups."""
 
     groups: SampleGroups
 

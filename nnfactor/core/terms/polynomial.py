@@ -22,9 +22,8 @@ class PolynomialFit(Term):
 
     Parameters
     ----------
-    data : Data, array, tensor or scipy sparse matrix (n, m)
-    modes : (str, str)
-        Names of V (n, k) and W (m, k).
+    data, modes : as for `Fit`, a matrix (n, m)
+        The factors are V (n, k) and W (m, k).
     degree : int
         d >= 1; 1 is the squared Frobenius distance.
     """

@@ -25,17 +25,10 @@ class SufficientStatistics(Term):
 
     State entries: "gram" `V'V (..., k, k)`, "linear_minus" `X'V (..., d_1 d_2 .., k)`, and "energy" `(..., 1, k)`, the
     sum of `weight c_j v_j' L v_j` over the graphs. Any order: the sums do not depend on the bases.
-
-    Parameters
-    ----------
-    modes : sequence of str
-        The feature factors, in mode order.
-    square : Tensor or float
-        `||X||^2`, which makes `value` the whole objective.
     """
 
-    modes: tuple[str, ...]
-    square: Tensor | float = 0.0
+    modes: tuple[str, ...]  # the feature factors
+    square: Tensor | float = 0.0  # ||X||^2, which makes `value` the whole objective
 
     def sum_samples(self, data: Data, factors: Factors) -> Sums:
         """Compute what samples `data` with coefficients `factors["V"]` add to the sums (but for the graphs)."""

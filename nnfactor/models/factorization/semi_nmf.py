@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core import Block, Rule, compose, multiplicative
 from ...core.rules.closed_form import unconstrained
-from ...core.solve.view_init import start
+from ...core.solve.view_init import start_views
 from ...core.terms.multiview import SemiFit
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
@@ -96,7 +96,7 @@ class SemiNMF(Factorization):
         return cp_model(inputs, self.n_components, [SemiFit(inputs.data, mode_names(inputs.data))], rules, padded=False)
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
-        return start(cast(Any, model.data), [1.0], model.rank, seed, svd)
+        return start_views(cast(Any, model.data), [1.0], model.rank, seed, svd)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -20,7 +20,7 @@ from ...core import L2, L21, Fit, Rule, Run, Term, block_of, multiplicative
 from ...core.factors import as_factor, gram, multiply_transposed
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
-from ...core.solve.view_init import start
+from ...core.solve.view_init import start_views
 from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
@@ -253,7 +253,7 @@ class SULF(ClassifierMixin, Factorization):
         return {**factors, "W": self._first_coefficients(factors, model, restart)} if "W" in model.rules else factors
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
-        return start(cast(Any, model.data), cast(Views, model.terms[0]).scales, model.rank, seed, svd)
+        return start_views(cast(Any, model.data), cast(Views, model.terms[0]).scales, model.rank, seed, svd)
 
     def _first_coefficients(self, factors: dict[str, Tensor], model: Model, restart: int) -> Tensor:
         """W at the start: the given one, or least squares with the penalty `gamma ||W||^2`."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ...core import Rule, Run, Term, step
 from ...core.data.base import Data
-from ...core.factors import concatenate_problems, pad_columns
+from ...core.factors import concatenate, pad_columns
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
@@ -286,7 +286,7 @@ def concatenate_runs(runs: Sequence[Run]) -> Run:
     shifts = np.cumsum([0, *(len(r.objective) for r in runs)])
     rows = [(i, s, p + shift, v) for r, shift in zip(runs, shifts, strict=False) for i, s, p, v in r.rows]
     factors = {
-        n: (concatenate_problems if F.dim() == 3 else torch.cat)([r.factors[n] for r in runs])
+        n: (concatenate if F.dim() == 3 else torch.cat)([r.factors[n] for r in runs])
         for n, F in runs[0].factors.items()
     }
     columns: dict[str, Any] = {
