@@ -134,25 +134,29 @@ class Data(ABC):
 
     def mean(self) -> Tensor:
         """Average all entries, a float64 scalar."""
-        return torch.tensor(self._summary()[2] / prod(self.shape), dtype=torch.float64, device=self.device)
+        return self._summary()[2] / prod(self.shape)
 
     def smallest(self) -> float:
         """Find the smallest entry, stored or not."""
-        least = self._summary()[0]
+        least = self._numbers()[0]
         return least if self.entries_read == prod(self.shape) else min(0.0, least)
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry."""
-        low, high, *_ = self._summary()
+        low, high, *_ = self._numbers()
         return max(-low, high)
 
     def filled(self) -> float:
         """Count the share of the entries that are not zero."""
-        return self._summary()[3] / prod(self.shape)
+        return self._numbers()[3] / prod(self.shape)
 
-    def _summary(self) -> tuple[float, float, float, float]:
+    def _summary(self) -> Tensor:
         """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
-        return self.cache("summary", (), lambda: _summarize(self.entries()))
+        return self.cache("summary", (), lambda: _summarize(self.entries()).to(self.device))
+
+    def _numbers(self) -> list[float]:
+        """Read the summary on the host, once (kept)."""
+        return self.cache("numbers", (), lambda: self._summary().tolist())
 
     def rows_at_once(self, columns: int, problems: int = 1) -> int:
         """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
@@ -203,10 +207,11 @@ def _square_sum(entries: Iterator[Tensor]) -> Tensor:
     return reduce(torch.add, (X.double().square().sum() for X in entries))
 
 
-def _summarize(entries: Iterator[Tensor]) -> tuple[float, float, float, float]:
-    pieces = [
-        torch.stack([*(v.double() for v in X.aminmax()), X.sum(dtype=torch.float64), X.count_nonzero().double()])
-        for X in entries
-    ]
-    low, high, total, filled = torch.stack(pieces).T.tolist()  # the host is read once
-    return min(low), max(high), sum(total), sum(filled)
+def _summarize(entries: Iterator[Tensor]) -> Tensor:
+    pieces = torch.stack(
+        [
+            torch.stack([*(v.double() for v in X.aminmax()), X.sum(dtype=torch.float64), X.count_nonzero().double()])
+            for X in entries
+        ]
+    )
+    return torch.stack([pieces[:, 0].min(), pieces[:, 1].max(), pieces[:, 2].sum(), pieces[:, 3].sum()])

@@ -32,6 +32,8 @@ class Graph:
 
     Attributes
     ----------
+    mean_degree : float
+        Sum of the weights at a node, on average.
     identity : (int, int)
         Equal for graphs that share their weights, however often they were copied.
 
@@ -66,10 +68,12 @@ class Graph:
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
         self.identity = id(self.adjacency), id(self.cliques)
+        self.mean_degree = float(self.adjacency.sum() + self.clique_weight * self._pairs) / max(1, self.n_nodes)
         self._placed: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
 
     @cached_property
-    def _cache(self) -> TensorCache:
+    def cache(self) -> TensorCache:
+        """Products that are kept; a copy of a graph begins with none."""
         return TensorCache()
 
     @property
@@ -81,11 +85,6 @@ class Graph:
     def n_edges(self) -> int:
         """Number of undirected edges with a positive weight, those of the cliques counted."""
         return (self.adjacency.nnz + self._pairs) // 2
-
-    @cached_property
-    def mean_degree(self) -> float:
-        """Sum of the weights at a node, on average."""
-        return float(self.adjacency.sum() + self.clique_weight * self._pairs) / self.n_nodes
 
     @property
     def _pairs(self) -> int:
@@ -123,7 +122,7 @@ class Graph:
     def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over edges of w (f_i - f_j)^2."""
         shape = (*F.shape[:-2], 1, -1)
-        return self._cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(cached_flat(F, span)).view(shape))
+        return self.cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(cached_flat(F, span)).view(shape))
 
     def energy_parts(self, F: Tensor, span: slice | None = None) -> tuple[Tensor, Tensor]:
         """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
@@ -135,8 +134,8 @@ class Graph:
         """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
         key = ("times", _ends(span))
         if keep:
-            return self._cache(key, (F,), lambda: self.product(cached_flat(F, span)))
-        seen = self._cache.known(key, (F,))
+            return self.cache(key, (F,), lambda: self.product(cached_flat(F, span)))
+        seen = self.cache.known(key, (F,))
         return self.product(cached_flat(F, span)) if seen is None else seen
 
     def toarray(self) -> np.ndarray:
@@ -152,7 +151,8 @@ class Graph:
         return f"Graph({self.n_nodes} nodes, {self.n_edges} edges)"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"adjacency": self.adjacency, "cliques": self.cliques, "clique_weight": self.clique_weight}
+        names = ("adjacency", "cliques", "clique_weight", "mean_degree")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, identity=(id(state["adjacency"]), id(state["cliques"])), _placed={})

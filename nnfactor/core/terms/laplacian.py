@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..cache import TensorCache
 from ..factors import square_norms
 from ..graph.graph import Graph, as_graph
 from .base import Factors, Term, Weight, WeightLike, check_weight, per_column
@@ -57,7 +56,6 @@ class Laplacian(Term):
     weight: WeightLike = 1.0
     columns: Any = None
     split: str = "net"
-    cache: TensorCache = field(default_factory=TensorCache, repr=False)
 
     def __post_init__(self) -> None:
         # a copy has no products and device copies yet: what a run makes of the graph ends with the term
@@ -111,7 +109,7 @@ class Laplacian(Term):
         V = factors[self.on]
         span = self._span(V) or slice(None)
         number = 1.0 if isinstance(self.weight, Tensor | Weight) else float(self.weight)
-        c = self.cache((number, V.device, V.dtype, V.shape[-1]), (), lambda: self._columns(V, number))
+        c = self.graph.cache((number, V.device, V.dtype, V.shape[-1]), (), lambda: self._columns(V, number))
         if isinstance(self.weight, Tensor | Weight):
             c = c * per_column(self.weight, factors, V)[..., span]
         return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.norms_of if b != skip], c)
