@@ -138,25 +138,21 @@ class Data(ABC):
 
     def smallest(self) -> float:
         """Find the smallest entry, stored or not."""
-        least = self._numbers()[0]
+        least = self._summary().tolist()[0]
         return least if self.entries_read == prod(self.shape) else min(0.0, least)
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry."""
-        low, high, *_ = self._numbers()
+        low, high, *_ = self._summary().tolist()
         return max(-low, high)
 
     def filled(self) -> float:
         """Count the share of the entries that are not zero."""
-        return self._numbers()[3] / prod(self.shape)
+        return self._summary().tolist()[3] / prod(self.shape)
 
     def _summary(self) -> Tensor:
         """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
         return self.cache("summary", (), lambda: _summarize(self.entries()).to(self.device))
-
-    def _numbers(self) -> list[float]:
-        """Read the summary on the host, once (kept)."""
-        return self.cache("numbers", (), lambda: self._summary().tolist())
 
     def rows_at_once(self, columns: int, problems: int = 1) -> int:
         """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""

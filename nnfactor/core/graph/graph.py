@@ -68,7 +68,9 @@ class Graph:
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
         self.identity = id(self.adjacency), id(self.cliques)
-        self.mean_degree = float(self.adjacency.sum() + self.clique_weight * self._pairs) / max(1, self.n_nodes)
+        pairs = 0 if self.cliques is None else self._pairs
+        total = float(self.adjacency.sum() + self.clique_weight * pairs)
+        self.mean_degree = total / max(1, self.adjacency.shape[0])
         self._placed: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
 
     @cached_property
