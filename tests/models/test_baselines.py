@@ -1,4 +1,4 @@
-"""LNMF, graph-regularised and constrained NMF against plain NumPy written from equations.md section 1."""
+"""LNMF, graph-regularised and constrained NMF against plain NumPy written from the papers."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Kernels, kernel NMF and polynomial NMF against plain NumPy written from equations.md section 6."""
+"""Kernels, kernel NMF and polynomial NMF against plain NumPy written from Zhang and Liu 2009."""
 
 import pickle
 

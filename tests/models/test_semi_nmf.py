@@ -1,4 +1,4 @@
-"""SemiNMF against an independent reference written from equations.md section 1, and its own laws."""
+"""SemiNMF against an independent reference written from Ding et al. 2010, and its own laws."""
 
 import warnings
 

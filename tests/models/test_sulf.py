@@ -1,4 +1,4 @@
-"""SULF against an independent reference written from equations.md section 4: states, monotone objectives, labels."""
+"""SULF against an independent reference written from Jiang et al. 2014: states, monotone objectives, labels."""
 
 import copy
 

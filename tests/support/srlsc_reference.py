@@ -1,4 +1,4 @@
-"""Plain float64 references for Fan et al. 2011 and harmonic functions, straight from equations.md section 5."""
+"""Plain float64 references for Fan et al. 2011 and harmonic functions, straight from the papers."""
 
 import numpy as np
 from scipy.optimize import linprog

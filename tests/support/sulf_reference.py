@@ -1,4 +1,4 @@
-"""SULF, one iteration at a time, written from equations.md section 4; and small problems for it. Only NumPy."""
+"""SULF, one iteration at a time, written from Jiang et al. 2014, the rule of V corrected; and small problems for it. Only NumPy."""
 
 import warnings
 

@@ -12,7 +12,9 @@ def multiplicative(F: Tensor, block: Block, power: float | None = None) -> Tenso
     """Multiply F with `(gradient_minus / gradient_plus) ** power`; 0/0 counts as 1, zeros stay zeros.
 
     `power=None` takes the block's own exponent, for which the rule is proved never to raise the objective
-    (Lee and Seung 2001, Fevotte and Idier 2011, Yang and Oja 2011).
+    (Lee and Seung 2001, Fevotte and Idier 2011, Yang and Oja 2011). For V of `Fit` and `Laplacian` it is Wang et al.
+    2009a, Eq. 28: `V *= (M + S V C) / (V G + D V C)`, M the product of the data with the bases, G the product of their
+    Grams, C the weight of the graph `L = D - S` for each column.
     """
     power = block.power if power is None else power
     F = match_order(F, block.linear_minus)

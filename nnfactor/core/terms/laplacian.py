@@ -36,7 +36,9 @@ class Laplacian(Term):
     split : {"net", "paper"}
         The block of a factor in `norms_of`. `v_j' L v_j >= 0` is one number ("net"). The papers split it into
         `v_j' D v_j` and `v_j' S v_j` ("paper"; Wang et al. 2009a, Eq. 15, and 2009b, Eq. 25): the same objective, and
-        many more iterations at large weights.
+        many more iterations at large weights. The multiplicative rule of a
+        basis is `U *= M / (U G + U diag(c_j v_j'L v_j))` with "net",
+        `U *= (M + U diag(c_j v_j'S v_j)) / (U G + U diag(c_j v_j'D v_j))` with "paper".
 
     Examples
     --------

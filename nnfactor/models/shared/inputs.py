@@ -172,7 +172,7 @@ def choose_device(device: Any, X: Any) -> torch.device:
     Raises
     ------
     ValueError
-        The device does not exist, or is not the tensor's (data are not update_sums between accelerators silently).
+        The device does not exist, or is not the tensor's (data are moved between accelerators by the caller only).
     """
     there = X.device if isinstance(X, Tensor | Data) else None
     if isinstance(device, str) and device == "auto":
