@@ -179,8 +179,8 @@ def stack_problems(factors: Sequence[Tensor]) -> Tensor:
 
 
 def pad_columns(F: Tensor, missing: int) -> Tensor:
-    """Append zero columns to a factor; F itself if none is missing."""
-    return torch.cat([F.mT, F.new_zeros(*F.shape[:-2], missing, F.shape[-2])], dim=-2).mT if missing else F
+    """Append zero columns to a factor."""
+    return torch.cat([F.mT, F.new_zeros(*F.shape[:-2], missing, F.shape[-2])], dim=-2).mT
 
 
 def choose(first: Tensor, new: Tensor, old: Tensor) -> Tensor:

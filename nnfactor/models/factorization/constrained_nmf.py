@@ -13,7 +13,7 @@ from ...core.terms.must_link import GroupedFit, SampleGroups, group_samples
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_labels
+from ..shared.labels import encode_optional_labels
 from ..shared.solvers import unsupervised_rule
 
 
@@ -68,7 +68,7 @@ class ConstrainedNMF(Factorization):
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]
-        codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
+        codes, classes = encode_optional_labels(y, n)
         return {"classes_": classes, "groups": SampleGroups(group_samples(codes, n))}
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:

@@ -18,7 +18,7 @@ from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_labels
+from ..shared.labels import encode_optional_labels
 from ..shared.parameters import graph_over, nonnegative, one_of
 from ..shared.solvers import cg_steps, fastest
 
@@ -98,7 +98,7 @@ class GraphNMF(Factorization):
         n = inputs.data.shape[0]
         knn = isinstance(self.graph, str)
         graph = knn_graph(inputs.X, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
-        codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
+        codes, classes = encode_optional_labels(y, n)
         return {"graph_": graph if codes is None else overwrite_labelled(graph, codes), "classes_": classes}
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:

@@ -74,7 +74,8 @@ class LNMF(Factorization):
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""
         root = power_of_two(math.sqrt(inputs.data.largest() * inputs.scale), reach=15)
-        return {"data": inputs.data.scaled(inputs.scale / root / root), "scale": root}
+        factor = inputs.scale / root / root  # 1 for usual data, which need no copy then
+        return {"data": inputs.data if factor == 1 else inputs.data.scaled(factor), "scale": root}
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, scale = learnt["data"], learnt["scale"]

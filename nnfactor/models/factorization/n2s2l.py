@@ -5,15 +5,13 @@ Wang, Yan, Zhang and Zhang (2009), "Non-negative semi-supervised learning".
 
 from __future__ import annotations
 
-import numbers
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from ...core import Graph
-from ...graphs import adjacency_graph, knn_graph
 from ..shared.fitting import Learnt
 from ..shared.inputs import Inputs
-from ..shared.parameters import graph_over, nonnegative, whole
+from ..shared.parameters import check_neighbors, neighbor_graph, nonnegative
 from .nge import NGE, MarginalFisher
 
 ALL_OF_THE_CLASS = 2**31 - 1  # clipped to n_c - 1: a within-class clique, kept as class sums
@@ -76,15 +74,13 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     _weights: ClassVar[tuple[str, ...]] = ("alpha", "beta")
 
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
-        return {**super()._learn(inputs, y), "neighbors_": self._neighbor_graph(inputs)}
+        return {
+            **super()._learn(inputs, y),
+            "neighbors_": neighbor_graph(self.neighbors, inputs.samples, inputs.data.shape[0]),
+        }
 
     def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
         return [*super()._weighted(learnt), (learnt["neighbors_"], self.beta, True)]
-
-    def _neighbor_graph(self, inputs: Inputs) -> Graph:
-        if isinstance(self.neighbors, numbers.Integral):
-            return knn_graph(inputs.samples, int(self.neighbors))
-        return graph_over(adjacency_graph(self.neighbors), "neighbors", inputs.data.shape[0])
 
     def _default_graph(self) -> MarginalFisher:
         return MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)
@@ -92,5 +88,4 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     def _check_parameters(self) -> None:
         super()._check_parameters()
         nonnegative("beta", self.beta)
-        if isinstance(self.neighbors, numbers.Integral | str) or self.neighbors is None:
-            whole("neighbors", self.neighbors, also="an adjacency or ")
+        check_neighbors(self.neighbors)

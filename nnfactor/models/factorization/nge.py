@@ -21,7 +21,7 @@ from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_labels
+from ..shared.labels import encode_optional_labels
 from ..shared.minibatch import MiniBatches
 from ..shared.parameters import graph_over, nonnegative, one_of, whole
 from ..shared.solvers import cg_steps, fastest
@@ -160,7 +160,7 @@ keep_embeddings
     def _learn(self, inputs: Inputs, y: Any) -> Learnt:
         """Build the two graphs; code the classes that they come from."""
         n = inputs.data.shape[0]
-        codes, classes = encode_labels(y, n) if y is not None else (None, np.array([]))
+        codes, classes = encode_optional_labels(y, n)
         builder = self._default_graph() if isinstance(self.graph, str) else self.graph
         if not isinstance(builder, BaseEstimator):
             graphs = tuple(graph_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))

@@ -6,7 +6,6 @@ reduction"; Wang et al. 2009b add a neighbour graph over all samples (sMFA).
 
 from __future__ import annotations
 
-import numbers
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,10 +18,10 @@ import torch
 from torch import Tensor
 
 from ...core import Graph
-from ...graphs import knn_graph, marginal_fisher_graphs
+from ...graphs import marginal_fisher_graphs
 from ..shared.inputs import read
 from ..shared.labels import encode_labels
-from ..shared.parameters import graph_over, nonnegative, one_of, whole
+from ..shared.parameters import check_neighbors, graph_over, neighbor_graph, nonnegative, one_of, whole
 from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
@@ -266,10 +265,7 @@ feature_names_in_, fit_info_
     dtype: Any = "auto"
 
     def _denominator(self, space: _Principal, X: Any, own: Graph, keep: np.ndarray) -> Tensor:
-        if isinstance(self.neighbors, numbers.Integral):
-            self.neighbors_ = knn_graph(X, int(self.neighbors))
-        else:
-            self.neighbors_ = graph_over(self.neighbors, "neighbors", X.shape[0])
+        self.neighbors_ = neighbor_graph(self.neighbors, X, X.shape[0])
         return space.energy(own, keep) + float(self.beta) * space.energy(self.neighbors_, keep)
 
     def _kept(self, codes: np.ndarray, graphs: Sequence[Graph]) -> np.ndarray:
@@ -278,8 +274,7 @@ feature_names_in_, fit_info_
     def _check_parameters(self) -> None:
         super()._check_parameters()
         nonnegative("beta", self.beta)
-        if isinstance(self.neighbors, numbers.Integral | str) or self.neighbors is None:
-            whole("neighbors", self.neighbors, also="an adjacency or ")
+        check_neighbors(self.neighbors)
 
 
 @dataclass(frozen=True, eq=False)

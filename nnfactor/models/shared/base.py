@@ -26,7 +26,7 @@ from ...core.solve.run import Method, strict_precision
 from ...core.terms.beta import BetaFit
 from .fitting import Learnt, Model, fit_together
 from .inputs import Inputs, PickledOnCPU, given_start, place_factor, read, run_environment
-from .parameters import beta_of, one_of, whole
+from .parameters import loss_exponent, one_of, whole
 from .restore import forget_and_restore_on_error
 
 
@@ -92,8 +92,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _features(self, inputs: Inputs) -> Tensor:
         """Coefficients of new samples, in the units of the data."""
         bases = [place_factor(F, inputs.data) for F in self.factors_]
-        beta = beta_of(getattr(self, "loss", "frobenius"))
-        return solve_coefficients(inputs.data, bases, beta, self.transform_method) * inputs.scale
+        return solve_coefficients(inputs.data, bases, loss_exponent(self), self.transform_method) * inputs.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
@@ -183,16 +182,10 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         found = {
             "loss_": float(in_unit(loss, model.unit)),
             **self._errors(inputs, model, [in64[n] for n in names]),
-            "embedding_": inputs.to_caller(shown[0]),
-            "factors_": [inputs.to_caller(F) for F in shown[1:]],
-            "_given_shape": inputs.shape[1:],
+            **show_factors(inputs, shown[0], shown[1:], self._tensors),
             **best_history(run, model.unit),
             "fit_info_": run_environment(model.data[0]),
         }
-        if self._tensors:
-            found["sample_shape_"] = tuple(inputs.data.shape[1:])
-        if len(bases) == 1:
-            found["components_"] = inputs.to_caller(components(shown[1]))
         if self.n_init > 1:
             found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
@@ -278,6 +271,20 @@ def solve_coefficients(data: Data, bases: list[Tensor], beta: float, method: str
         inverse = torch.linalg.pinv(components(bases[0]).double())
         return data.times(as_factor(inverse.to(data.dtype))).double()
     return pseudo_inverse_coefficients(G, B)
+
+
+def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: bool) -> dict[str, Any]:
+    """Name the factors as users see them, and the shapes that go with them; `tensors`: the model takes them."""
+    found = {
+        "embedding_": inputs.to_caller(rows),
+        "factors_": [inputs.to_caller(F) for F in bases],
+        "_given_shape": inputs.shape[1:],
+    }
+    if tensors:
+        found["sample_shape_"] = tuple(inputs.data.shape[1:])
+    if len(bases) == 1:
+        found["components_"] = inputs.to_caller(components(bases[0]))
+    return found
 
 
 def best_history(run: Run, unit: float) -> dict[str, Any]:

@@ -166,9 +166,6 @@ def batches(members: Sequence[Member]) -> list[list[Member]]:
     """
     found: list[list[Member]] = []
     for alike in group(members, lambda m: m.model.key):
-        if len({m.model.rank for m in alike}) == 1:
-            found.append(alike)
-            continue
         data = alike[0].model.data
         allowed = PADDING.get(data[0].device.type, 0) / max(1, sum(d.entries_read for d in data))
         largest = 0
@@ -246,8 +243,12 @@ def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Map
     """Set everything that ends in an underscore, at once, when nothing can fail any more."""
     results = member.estimator._results(inputs, learnt, member.model, run)
     results["fit_info_"]["seeds"] = member.seeds
-    shown = {name: value for name, value in learnt.items() if name.endswith("_")}
-    vars(member.estimator).update({**noted, **shown, **results})
+    vars(member.estimator).update({**noted, **select_published(learnt), **results})
+
+
+def select_published(learnt: Learnt) -> dict[str, Any]:
+    """Select what was learnt and is published: names that end in an underscore."""
+    return {name: value for name, value in learnt.items() if name.endswith("_")}
 
 
 def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
 import torch
-from sklearn.utils import check_random_state
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ...core import Run, run
 from ...core.data.base import Data
 from ...core.data.dense import Dense
-from ...core.factors import as_factor, components, gram, khatri_rao
+from ...core.factors import as_factor, gram, khatri_rao
 from ...core.solve.minibatch import (
     MiniBatchSweep,
     cut_batches,
@@ -28,10 +27,10 @@ from ...core.terms.base import objective
 from ...core.terms.fit import Fit
 from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import KLStatistics, SufficientStatistics, energies, zero_sums
-from .base import limits_of
-from .fitting import Learnt, Model
+from .base import limits_of, show_factors
+from .fitting import Learnt, Model, draw_seeds, select_published
 from .inputs import Inputs, given_array
-from .parameters import beta_of, nonnegative, whole
+from .parameters import loss_exponent, nonnegative, whole
 from .restore import restore_on_error
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
@@ -123,7 +122,7 @@ class MiniBatches:
         above: Any = super()
         if self.batch_size is None:
             return above._run(model, learnt, start, seeds)
-        data, beta = model.data[0], beta_of(getattr(self, "loss", "frobenius"))
+        data, beta = model.data[0], loss_exponent(self)
         _check_model(self, data)
         graphs = [term.graph for term in model.terms if isinstance(term, Laplacian)]
         visited = cut_batches(data.shape[0], int(self.batch_size), seeds[0], graphs, learnt.get("codes"))
@@ -151,9 +150,9 @@ class MiniBatches:
 
     def _check_parameters(self) -> None:
         cast(Any, super())._check_parameters()
-        if getattr(self, "batch_size", None) is not None:
+        if self.batch_size is not None:
             whole("batch_size", self.batch_size, also="None (all samples at once) or ")
-        nonnegative("forgetting", getattr(self, "forgetting", 0.0), note=" (0: nothing is forgotten)")
+        nonnegative("forgetting", self.forgetting, note=" (0: nothing is forgotten)")
 
 
 def absorb(estimator: Any, X: Any, y: Any) -> None:
@@ -206,20 +205,14 @@ def publish_step(
     kept = [key for key in ("gram", "linear_minus", "energy", "linear_plus") if key in factors]
     sums = {key: inputs.to_caller(factors[key] * by.get(key, unit)) for key in kept}
     found: dict[str, Any] = {
-        "_given_shape": inputs.shape[1:],
-        "factors_": [inputs.to_caller(F) for F in bases],
-        "embedding_": inputs.to_caller(factors["V"] * unit * inputs.scale),
+        **show_factors(inputs, factors["V"] * unit * inputs.scale, bases, estimator._tensors),
         "moments_": sums | {"scale": inputs.scale},
         "n_steps_": getattr(estimator, "n_steps_", 0) + 1,
         "n_samples_seen_": seen + inputs.data.shape[0],
     }
-    if estimator._tensors:
-        found["sample_shape_"] = tuple(inputs.data.shape[1:])
-    if len(bases) == 1:
-        found["components_"] = inputs.to_caller(components(bases[0]))
     for name in ABOUT_A_RUN:
         vars(estimator).pop(name, None)
-    vars(estimator).update({**{name: value for name, value in learnt.items() if name.endswith("_")}, **found})
+    vars(estimator).update({**select_published(learnt), **found})
 
 
 def _in_unit(estimator: Any, inputs: Inputs) -> Inputs:
@@ -240,7 +233,7 @@ def resume(estimator: Any, inputs: Inputs, names: tuple[str, ...]) -> tuple[dict
         return bases, {key: there(F, torch.float64) for key, F in kept.items()}
     V = there(estimator.embedding_, torch.float64) / inputs.scale
     wide = khatri_rao([F.double() for F in bases.values()])
-    if beta_of(getattr(estimator, "loss", "frobenius")) == 1:
+    if loss_exponent(estimator) == 1:
         linear_plus = V.sum(-2, keepdim=True)
         return bases, {"linear_minus": wide * linear_plus, "linear_plus": linear_plus}
     energy = energies([replace(g, norms_of=()) for g in estimator._past_graphs(names)], V)
@@ -252,7 +245,7 @@ def begin_stream(estimator: Any, model: Model) -> tuple[dict[str, Tensor], dict[
     """Return the bases that a stream starts from, and empty sums."""
     modes = model.names[1:]
     bases = dict(zip(modes, _first_bases(estimator, model), strict=True))
-    kl = beta_of(getattr(estimator, "loss", "frobenius")) == 1
+    kl = loss_exponent(estimator) == 1
     return bases, zero_sums(KLStatistics(modes) if kl else SufficientStatistics(modes), bases)
 
 
@@ -264,7 +257,7 @@ def _first_bases(estimator: Any, model: Model) -> list[Tensor]:
             raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here")
         pairs = zip(shapes[1:], list(estimator.init)[1:], strict=True)
         return [as_factor(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
-    seed = int(check_random_state(estimator.random_state).randint(2**31 - 1))
+    seed = draw_seeds(estimator)[0]
     if data.largest() == 0:  # its mean says nothing about the stream
         model = replace(model, data=[Dense(torch.ones(1, *data.shape[1:], dtype=data.dtype, device=data.device))])
     return estimator._draw(model, seed, estimator.init == "nndsvda")[1:]

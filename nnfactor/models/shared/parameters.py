@@ -8,16 +8,45 @@ from typing import Any
 
 from ...core.arguments import nonnegative, one_of, positive, whole
 from ...core.graph.graph import Graph, as_graph
+from ...graphs import knn_graph
 
-__all__ = ["beta_of", "graph_over", "nonnegative", "one_of", "positive", "whole"]
+__all__ = [
+    "beta_of",
+    "check_neighbors",
+    "graph_over",
+    "loss_exponent",
+    "neighbor_graph",
+    "nonnegative",
+    "one_of",
+    "positive",
+    "whole",
+]
 
 
 def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
     """Read an adjacency over the samples; refuse another number of nodes."""
-    links = as_graph(graph, name)
-    if links.n_nodes != n_samples:
-        raise ValueError(f"{name} has {links.n_nodes} nodes, X has {n_samples} samples; one node per sample is needed")
-    return links
+    read = as_graph(graph, name)
+    if read.n_nodes != n_samples:
+        raise ValueError(f"{name} has {read.n_nodes} nodes, X has {n_samples} samples; one node per sample is needed")
+    return read
+
+
+def check_neighbors(neighbors: Any) -> None:
+    """Refuse what is neither a number of nearest neighbours nor, as far as one sees, an adjacency."""
+    if isinstance(neighbors, numbers.Integral | str) or neighbors is None:
+        whole("neighbors", neighbors, also="an adjacency or ")
+
+
+def neighbor_graph(neighbors: Any, samples: Any, n_samples: int) -> Graph:
+    """Link every sample with so many nearest ones, or read the adjacency that was given."""
+    if isinstance(neighbors, numbers.Integral):
+        return knn_graph(samples, int(neighbors))
+    return graph_over(neighbors, "neighbors", n_samples)
+
+
+def loss_exponent(estimator: Any) -> float:
+    """Return the exponent of an estimator's loss; one without the parameter minimises the Frobenius norm."""
+    return beta_of(getattr(estimator, "loss", "frobenius"))
 
 
 def beta_of(loss: Any) -> float:
