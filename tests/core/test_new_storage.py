@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from tables import problem
 
-from nnfactor import NGE, NMF, NTF
+from nnfactor import NGE, NMF, NTF, GraphNMF, KernelNMF
 from nnfactor.core import BetaFit, Data, Dense, Fit, as_data, hals, multiplicative, run
 from nnfactor.core.data.base import sample_sqnorms
 from nnfactor.core.solve.memory_budget import bytes_per_problem
@@ -215,3 +215,23 @@ class TestSparseKinds:
         for chunk in (3, 1 << 18):
             monkeypatch.setattr(Data, "chunk", chunk)
             close(as_data(sp.csr_array(X.numpy())).residual_sq(nearly), expected, 1e-5)
+
+
+@pytest.mark.parametrize("storage", [lambda X: X, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GraphNMF(2, random_state=0, max_iter=10, tol=0),
+        lambda: KernelNMF(2, "linear", random_state=0, max_iter=10),
+    ],
+    ids=["graph", "kernel"],
+)
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_graphs_and_kernels_are_made_of_data(make, storage):
+    X = storage(np.random.default_rng(0).random((20, 6)))
+    np.testing.assert_allclose(make().fit(as_data(X)).embedding_, make().fit(X).embedding_, rtol=1e-6, atol=1e-9)
+
+
+def test_data_are_not_folded():
+    with pytest.raises(ValueError, match=r"X is Dense of shape \(20, 6\), which sample_shape=\(3, 2\) cannot fold"):
+        NTF(2, sample_shape=(3, 2)).fit(as_data(np.random.default_rng(0).random((20, 6))))

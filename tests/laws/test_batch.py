@@ -197,9 +197,34 @@ class TestBatchesEqualSeparateFits:
 
         check(several(), several(), X)
 
-    def test_multi_view_models_are_fitted_one_by_one(self):
+    def test_multi_view_models(self):
         several = lambda: [SULF(2, max_iter=20, tol=0, random_state=s) for s in (0, 1)]
         check(several(), several(), [X, X[:, ::2]], Y)
+
+    @every
+    def test_no_array_is_shared(self, key):
+        """Whoever writes to what one estimator learned does not change another."""
+        one, other = batch_fit([make(key, init="random", random_state=s) for s in (0, 1)], X, Y)
+        arrays = lambda e: [v for v in vars(e).values() if isinstance(v, np.ndarray)]
+        assert not any(np.shares_memory(a, b) for a in arrays(one) for b in arrays(other) if a.size and b.size)
+
+    def test_views_are_not_shared(self):
+        views = [X, X[:, ::2]]
+        one, other = batch_fit([SULF(2, max_iter=20, tol=0, random_state=0, lam=lam) for lam in (20, 40)], views, Y)
+        V = other.transform(views)
+        one.view_scales_[0] = 7.0
+        one.n_features_in_.append(9)
+        one.set_params(dtype="float32").transform(views)
+        np.testing.assert_array_equal(other.transform(views), V)
+        assert other.n_features_in_ == [8, 4] and other._views[0].dtype == "auto"
+
+    def test_a_printed_rule_that_diverges_says_what_helps(self):
+        several = [
+            SULF(3, beta=beta, v_rule="printed", random_state=0, n_init=2, max_iter=500, tol=0)
+            for beta in (0.1, 1e8, 1e300)
+        ]
+        with pytest.raises(FloatingPointError, match=r"estimators\[\d\].*v_rule='printed'.*use v_rule='corrected'"):
+            batch_fit(several, [X, X[:, :4] * 100], Y)
 
 
 class TestPadding:

@@ -230,15 +230,11 @@ class SULF(ClassifierMixin, Factorization):
             if self.gamma > 0:
                 terms.append(L21("W", scale_weight(self.gamma, unit), float(self.eps)))
             rules = {"W": least_squares, **rules}
-        if self._learns_weights:
+        if _learns(self.view_weights):
             rules["pi"] = simplex
         shapes = {"V": (data[0].shape[0], k), **{U: (X.shape[1], k) for U, X in zip(bases, data, strict=True)}}
         scales = (1.0, *(view.scale for view in inputs.views))
         return Model(terms, rules, shapes, data, scales, unit, padded=False)  # W is not unique with zero columns of V
-
-    @property
-    def _learns_weights(self) -> bool:
-        return isinstance(self.view_weights, str) and self.view_weights == "learned"
 
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
         """V, U1, ..., the view weights pi and, where there are labels, W."""
@@ -248,7 +244,7 @@ class SULF(ClassifierMixin, Factorization):
         else:
             *arrays, given = given_views(self.init, list(inputs.views), model.rank)
             factors = dict(zip(model.names, arrays, strict=True))
-            pi = given if self._learns_weights and given is not None else pi
+            pi = given if _learns(self.view_weights) and given is not None else pi
         factors["pi"] = pi
         return {**factors, "W": self._first_coefficients(factors, model, restart)} if "W" in model.rules else factors
 
@@ -271,14 +267,20 @@ class SULF(ClassifierMixin, Factorization):
         except FloatingPointError as error:
             if self.v_rule != "printed":
                 raise
-            why = "v_rule='printed' is Jiang et al. 2014, Eqs. 22-26, which lack beta V_l W W' and diverge"
-            raise FloatingPointError(f"{error}. {why}; use v_rule='corrected', or fewer iterations") from None
+            raise FloatingPointError(f"{error}. {self._remedy}") from None
+
+    @property
+    def _remedy(self) -> str:
+        if self.v_rule != "printed":
+            return super()._remedy
+        why = "v_rule='printed' is Jiang et al. 2014, Eqs. 22-26, which lack beta V_l W W' and diverge"
+        return f"{why}; use v_rule='corrected', or fewer iterations"
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
         codes, to_caller = learnt["codes"], inputs.to_caller
         V, pi = (run.factors[name][run.best] for name in ("V", "pi"))
-        found |= {"view_weights_": host(pi[0]), "_sizes": learnt["sizes"]}
+        found |= {"view_weights_": host(pi[0]), "_sizes": learnt["sizes"].copy()}
         if "W" in run.factors:
             W = run.factors["W"][run.best]
             scores = class_scores(V, W)
@@ -335,3 +337,7 @@ class SULF(ClassifierMixin, Factorization):
         tags.target_tags.required = False  # SULF1 has no labels
         tags.classifier_tags.poor_score = True  # in the plane: V of a new sample, found without labels, is not unique
         return tags
+
+
+def _learns(view_weights: Any) -> bool:
+    return isinstance(view_weights, str) and view_weights == "learned"

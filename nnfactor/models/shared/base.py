@@ -190,6 +190,11 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
 
+    @property
+    def _remedy(self) -> str:
+        """What helps when the objective is not finite."""
+        return "Check the scale of init and of the penalty weights, or use float64"
+
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
         """Compute the Frobenius norm of the residual in the units of the user's data."""
         return {"reconstruction_err_": math.prod(model.scales) * float(model.data[0].residual_sq(factors).sqrt())}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
 from itertools import groupby
@@ -201,8 +202,7 @@ def run_batch(
                 if not np.isfinite(whole.objective).any():
                     raise FloatingPointError(
                         f"{label(batch[i].estimator)}{type(batch[i].estimator).__name__}: the objective of every "
-                        "restart became NaN or infinite; nothing was fitted. Check the scale of init and of the "
-                        "penalty weights, or use float64"
+                        f"restart became NaN or infinite; nothing was fitted. {batch[i].estimator._remedy}"
                     )
                 yield batch[i], whole
 
@@ -243,12 +243,13 @@ def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Map
     """Set everything that ends in an underscore, at once, when nothing can fail any more."""
     results = member.estimator._results(inputs, learnt, member.model, run)
     results["fit_info_"]["seeds"] = member.seeds
-    vars(member.estimator).update({**noted, **select_published(learnt), **results})
+    vars(member.estimator).update({**deepcopy(dict(noted)), **select_published(learnt), **results})
 
 
 def select_published(learnt: Learnt) -> dict[str, Any]:
-    """Select what was learnt and is published: names that end in an underscore."""
-    return {name: value for name, value in learnt.items() if name.endswith("_")}
+    """Select what was learnt and is published, names that end in an underscore; no two estimators share an array."""
+    shown = {name: value for name, value in learnt.items() if name.endswith("_")}
+    return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in shown.items()}
 
 
 def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:

@@ -148,7 +148,8 @@ def read(
         raise ValueError(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
         )
-    if isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided):
+    dense = isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided)
+    if dense or (isinstance(X, Data) and X.order == 2):  # what graphs and kernels are made of
         X = data.samples()
     reach, lowest = (30, -120) if data.dtype == torch.float32 else (300, -1000)
     scale = power_of_two(data.largest(), reach, lowest)  # 1, unless squares would leave the range of the dtype
@@ -250,7 +251,12 @@ def _count_features(estimator: Any, n: int, reset: bool) -> None:
 
 def _fold(X: Any, sample_shape: tuple[int, ...]) -> Any:
     """Fold flattened rows to `(n, *sample_shape)`; of a sparse matrix into a sparse tensor."""
-    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1] or isinstance(X, Data):
+    if isinstance(X, Data):
+        raise ValueError(
+            f"X is {type(X).__name__} of shape {X.shape}, which sample_shape={tuple(sample_shape)} cannot fold; make "
+            "data of the folded array"
+        )
+    if len(X.shape) != 2 or prod(sample_shape) != X.shape[1]:
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
             f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
