@@ -36,13 +36,13 @@ def cholesky(F: Tensor, block: Block) -> Tensor:
 
 
 def _m_matrix(F: Tensor, block: Block, solve: Callable[[Tensor, Graphs, Tensor], Tensor]) -> Tensor:
-    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Graph) and not q.mixes_columns]
+    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.row_matrix, Graph) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
     up = block.gradient_plus(F)
     linear_minus = block.without(coupled).gradient_minus(F)
     s = divide(F, up).sqrt()
-    graphs = [(dense(q.rows, F.device, F.dtype), _of_every_column(q, F)) for q in coupled]
+    graphs = [(dense(q.row_matrix, F.device, F.dtype), _of_every_column(q, F)) for q in coupled]
     w = solve(s.mT, graphs, (s * linear_minus).mT)
     x = (s * w.mT).clamp_(min=0)
     return as_factor(torch.where(up > 0, x, F))
@@ -56,9 +56,9 @@ def dense(links: Graph, device: torch.device, dtype: torch.dtype) -> Tensor:
 
 def _of_every_column(q: Quad, F: Tensor) -> Tensor:
     """Spread the weights of a graph to `(k,)`, 0 in columns that it does not act on."""
-    span = q.span
+    columns = q.columns
     weights = F.new_zeros(F.shape[-1])
-    weights[slice(None) if span is None else span] = q.cols.squeeze(0)
+    weights[slice(None) if columns is None else columns] = q.column_matrix.squeeze(0)
     return weights
 
 

@@ -67,29 +67,29 @@ class RowSubset:
 
 @dataclass(frozen=True, eq=False)
 class Quad:
-    """`sign <F, rows F cols>` with nonnegative coefficients.
+    """`sign <F, A F G>` with nonnegative coefficients.
 
     Attributes
     ----------
-    cols : Tensor
-        A symmetric Gram matrix `(..., k, k)` or weights of the columns `(..., 1, k)`. For k = 1 they are the same.
-    rows : None, Tensor, Graph, RowSubset or Design
-        Nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, the adjacency of a graph, or some rows.
+    column_matrix : Tensor
+        G: a symmetric Gram matrix `(..., k, k)` or weights of the columns `(..., 1, k)`. For k = 1 they are the same.
+    row_matrix : None, Tensor, Graph, RowSubset or Design
+        A: nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, the adjacency of a graph, or some rows.
     sign : int
         +1 or -1.
-    span : slice or None
-        The only columns of F that it acts on; `cols` is as wide. None: all.
+    columns : slice or None
+        The only columns of F that it acts on; `column_matrix` is as wide. None: all.
     """
 
-    cols: Tensor
-    rows: Tensor | Graph | RowSubset | Design | None = None
+    column_matrix: Tensor
+    row_matrix: Tensor | Graph | RowSubset | Design | None = None
     sign: int = 1
-    span: slice | None = None
+    columns: slice | None = None
 
     def __call__(self, F: Tensor) -> Tensor:
-        """Compute `rows F cols` on its columns, without the sign, in F's memory order (but for a graph)."""
-        F, rows = F if self.span is None else F[..., self.span], self._row_operator
-        F = multiply_columns(F, self.cols) if self.mixes_columns else F * self.cols
+        """Compute `A F G` on its columns, without the sign, in F's memory order (but for a graph)."""
+        F, rows = F if self.columns is None else F[..., self.columns], self._row_operator
+        F = multiply_columns(F, self.column_matrix) if self.mixes_columns else F * self.column_matrix
         if rows is None:
             return F
         return rows @ F if self.couples_rows else cast(Tensor, rows) * F
@@ -99,12 +99,12 @@ class Quad:
         if self.mixes_columns or self.couples_rows:
             return None
         rows = cast("Tensor | None", self._row_operator)
-        return self.cols if rows is None else outer_weights(rows, self.cols, F)
+        return self.column_matrix if rows is None else outer_weights(rows, self.column_matrix, F)
 
     @property
     def mixes_columns(self) -> bool:
-        """Whether `cols` is a Gram matrix."""
-        return self.cols.shape[-2] > 1
+        """Whether `column_matrix` is a Gram matrix."""
+        return self.column_matrix.shape[-2] > 1
 
     @property
     def couples_rows(self) -> bool:
@@ -113,7 +113,7 @@ class Quad:
         return rows is not None and not (isinstance(rows, Tensor) and rows.shape[-1] == 1)
 
     def row_sums(self, F: Tensor) -> Tensor | float:
-        """Compute `rows 1`: as a diagonal it majorises both `rows` and `-rows` (Gershgorin)."""
+        """Compute `A 1`: as a diagonal it majorises both A and -A (Gershgorin)."""
         rows = self._row_operator
         if rows is None:
             return 1.0
@@ -122,7 +122,7 @@ class Quad:
     @property
     def _row_operator(self) -> Tensor | Graph | Design | None:
         """What acts on the rows; for a subset, its weights."""
-        return self.rows.mask if isinstance(self.rows, RowSubset) else self.rows
+        return self.row_matrix.mask if isinstance(self.row_matrix, RowSubset) else self.row_matrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,11 +172,14 @@ class Block:
         """Return the same block with one quad for all that share rows, sign and columns."""
         groups: dict[tuple[int, int, int | None, int | None], list[Quad]] = {}
         for q in self.quads:
-            start, stop = (None, None) if q.span is None else (q.span.start, q.span.stop)
-            groups.setdefault((id(q.rows), q.sign, start, stop), []).append(q)
+            start, stop = (None, None) if q.columns is None else (q.columns.start, q.columns.stop)
+            groups.setdefault((id(q.row_matrix), q.sign, start, stop), []).append(q)
         if len(groups) == len(self.quads):
             return self
-        one = (g[0] if len(g) == 1 else replace(g[0], cols=_merge([q.cols for q in g])) for g in groups.values())
+        one = (
+            g[0] if len(g) == 1 else replace(g[0], column_matrix=_merge([q.column_matrix for q in g]))
+            for g in groups.values()
+        )
         return replace(self, quads=tuple(one))
 
     def without(self, quads: Sequence[Quad]) -> Block:
@@ -200,8 +203,8 @@ def split(block: Block) -> Block:
     """Write a function with coefficients of any sign as a block: each becomes two that are nonnegative."""
     quads = []
     for q in block.quads:
-        positive, negative = split_signs(q.cols)
-        quads += [replace(q, cols=positive), replace(q, cols=negative, sign=-q.sign)]
+        positive, negative = split_signs(q.column_matrix)
+        quads += [replace(q, column_matrix=positive), replace(q, column_matrix=negative, sign=-q.sign)]
     net = block.net_linear()
     plus, minus = (None, None) if net is None else split_signs(net, in_place=net is not block.linear_minus)
     return replace(block, quads=tuple(quads), linear_minus=plus, linear_plus=minus)
@@ -215,7 +218,9 @@ def split_signs(Z: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
 
 def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
     """Add blocks, each times its weight `(..., 1, 1) >= 0`."""
-    quads = [replace(q, cols=w * q.cols) for b, w in zip(blocks, weights, strict=True) for q in b.quads]
+    quads = [
+        replace(q, column_matrix=w * q.column_matrix) for b, w in zip(blocks, weights, strict=True) for q in b.quads
+    ]
     linear_minus = _sum_of(weights, [b.linear_minus for b in blocks])
     return Block(tuple(quads), linear_minus, _sum_of(weights, [b.linear_plus for b in blocks]))
 
@@ -223,13 +228,13 @@ def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
 def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
     """Add `alpha` times the quads at F to a tensor of all columns, in place; each in one pass where possible."""
     for q in quads:
-        columns = q.span or slice(None)
-        if isinstance(q.rows, RowSubset):
-            here = q.rows.select(F if q.span is None else F[..., columns])
-            values = multiply_columns(here, q.cols) if q.mixes_columns else here * q.cols
-            add_to_rows(total[..., columns], q.rows.index, values, alpha)
-        elif isinstance(q.rows, Graph) and not q.mixes_columns:
-            total[..., columns].addcmul_(q.rows.times(F, q.span), q.cols, value=alpha)
+        columns = q.columns or slice(None)
+        if isinstance(q.row_matrix, RowSubset):
+            here = q.row_matrix.select(F if q.columns is None else F[..., columns])
+            values = multiply_columns(here, q.column_matrix) if q.mixes_columns else here * q.column_matrix
+            add_to_rows(total[..., columns], q.row_matrix.index, values, alpha)
+        elif isinstance(q.row_matrix, Graph) and not q.mixes_columns:
+            total[..., columns].addcmul_(q.row_matrix.times(F, q.columns), q.column_matrix, value=alpha)
         elif (weights := q.entry_weights(F)) is not None:
             total[..., columns].addcmul_(F[..., columns], weights, value=alpha)
         else:
@@ -252,7 +257,7 @@ def _sum_of(weights: Sequence[Tensor], parts: Sequence[Tensor | None]) -> Tensor
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:
     """Add quads and a linear part; a new tensor is made only where there is something to add."""
-    partial = [q for q in quads if q.span is not None or isinstance(q.rows, RowSubset)]
+    partial = [q for q in quads if q.columns is not None or isinstance(q.row_matrix, RowSubset)]
     whole = [q for q in quads if q.mixes_columns and q not in partial]
     rest = [q for q in quads if q not in whole]
     summands = [q(F) for q in whole] + ([] if linear is None else [linear])
@@ -273,12 +278,12 @@ def _onto(total: Tensor, summand: Tensor) -> Tensor:
     return total.add_(summand) if summand.shape == total.shape else total + summand
 
 
-def _merge(cols: list[Tensor]) -> Tensor:
+def _merge(matrices: list[Tensor]) -> Tensor:
     """Add Gram matrices and weights of columns to one Gram matrix or one row of weights."""
-    grams = [c for c in cols if c.shape[-2] > 1]
-    weights = [c for c in cols if c.shape[-2] == 1]
+    grams = [c for c in matrices if c.shape[-2] > 1]
+    weights = [c for c in matrices if c.shape[-2] == 1]
     if not grams or not weights:
-        return reduce(torch.add, cols)
+        return reduce(torch.add, matrices)
     total = grams[0].clone() if len(grams) == 1 else reduce(torch.add, grams)
     total.diagonal(dim1=-2, dim2=-1).add_(reduce(torch.add, weights).squeeze(-2))
     return total

@@ -284,12 +284,12 @@ def flatten_batch(F: Tensor) -> Tensor:
     return F.movedim(-2, 0).reshape(F.shape[-2], -1).contiguous()
 
 
-def cached_flat(F: Tensor, span: slice | None = None) -> Tensor:
+def cached_flat(F: Tensor, columns: slice | None = None) -> Tensor:
     """Return `flatten_batch` of all columns or some; the copy is kept while F lives, for several graphs need it."""
     rows = cached(F, flatten_batch)
-    if span is None:
+    if columns is None:
         return rows
-    return rows[:, span] if F.dim() == 2 else rows.view(F.shape[-2], -1, F.shape[-1])[..., span].flatten(1)
+    return rows[:, columns] if F.dim() == 2 else rows.view(F.shape[-2], -1, F.shape[-1])[..., columns].flatten(1)
 
 
 def unflatten_batch(rows: Tensor, like: Tensor) -> Tensor:

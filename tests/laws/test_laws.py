@@ -64,8 +64,8 @@ def test_every_coefficient_is_nonnegative(key):
             terms = EVERYTHING[key](p)
             for name in {n for t in terms for n in t.factor_names}:
                 block = block_of(terms, p.factors, name)
-                parts = [block.linear_minus, block.linear_plus, *(q.cols for q in block.quads)]
-                rows = [q.rows for q in block.quads if isinstance(q.rows, torch.Tensor)]
+                parts = [block.linear_minus, block.linear_plus, *(q.column_matrix for q in block.quads)]
+                rows = [q.row_matrix for q in block.quads if isinstance(q.row_matrix, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in [*parts, *rows] if c is not None)
 
 
@@ -145,7 +145,7 @@ def test_panels_of_a_wide_gram_change_nothing(k):
 def test_slabs_of_a_wide_factor_change_nothing():
     p = problem(2, (2,), seed=1, k=70, shape=(30, 40))
     block = block_of([Fit(p.X, p.modes), Laplacian(p.own, "V")], p.factors, "V")
-    V, G = p.factors["V"].clone(), block.quads[0].cols
+    V, G = p.factors["V"].clone(), block.quads[0].column_matrix
     plain = V.clone()
     curvature = G.diagonal(dim1=-2, dim2=-1)[:, None] + 2 * p.own.degree(V)
     linear = block.linear_minus - p.own.degree(V) * V + p.own @ V

@@ -116,29 +116,31 @@ class Graph:
     def __matmul__(self, F: Tensor) -> Tensor:
         return self.times(F)
 
-    def times(self, F: Tensor, span: slice | None = None) -> Tensor:
+    def times(self, F: Tensor, columns: slice | None = None) -> Tensor:
         """`S F` for all columns of a factor or some, `(..., n, s)`."""
-        out = self._times(F, span)
+        out = self._times(F, columns)
         return out if F.dim() == 2 else out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
 
-    def energy(self, F: Tensor, span: slice | None = None) -> Tensor:
+    def energy(self, F: Tensor, columns: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over edges of w (f_i - f_j)^2."""
         shape = (*F.shape[:-2], 1, -1)
-        return self.cache(("energy", _ends(span)), (F,), lambda: self.on(F).energy(cached_flat(F, span)).view(shape))
+        return self.cache(
+            ("energy", _ends(columns)), (F,), lambda: self.on(F).energy(cached_flat(F, columns)).view(shape)
+        )
 
-    def energy_parts(self, F: Tensor, span: slice | None = None) -> tuple[Tensor, Tensor]:
+    def energy_parts(self, F: Tensor, columns: slice | None = None) -> tuple[Tensor, Tensor]:
         """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
-        rows, shape = cached_flat(F, span), (*F.shape[:-2], 1, -1)
-        both = self.degree(F).mT @ rows.square(), (rows * self._times(F, span, keep=True)).sum(0)
+        rows, shape = cached_flat(F, columns), (*F.shape[:-2], 1, -1)
+        both = self.degree(F).mT @ rows.square(), (rows * self._times(F, columns, keep=True)).sum(0)
         return both[0].view(shape), both[1].view(shape)
 
-    def _times(self, F: Tensor, span: slice | None, keep: bool = False) -> Tensor:
+    def _times(self, F: Tensor, columns: slice | None, keep: bool = False) -> Tensor:
         """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
-        key = ("times", _ends(span))
+        key = ("times", _ends(columns))
         if keep:
-            return self.cache(key, (F,), lambda: self.product(cached_flat(F, span)))
+            return self.cache(key, (F,), lambda: self.product(cached_flat(F, columns)))
         seen = self.cache.known(key, (F,))
-        return self.product(cached_flat(F, span)) if seen is None else seen
+        return self.product(cached_flat(F, columns)) if seen is None else seen
 
     def toarray(self) -> np.ndarray:
         """Copy the adjacency to a dense array (for small graphs and tests)."""
@@ -160,8 +162,8 @@ class Graph:
         self.__dict__.update(state, identity=(id(state["adjacency"]), id(state["cliques"])), _placed={})
 
 
-def _ends(span: slice | None) -> tuple[int, int] | None:
-    return None if span is None else (span.start, span.stop)
+def _ends(columns: slice | None) -> tuple[int, int] | None:
+    return None if columns is None else (columns.start, columns.stop)
 
 
 def as_graph(graph: Any, name: str = "graph") -> Graph:

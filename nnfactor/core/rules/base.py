@@ -35,7 +35,7 @@ def require_quadratic(block: Block, rule: str) -> None:
 
 
 def collect_linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """Compute `linear_minus - linear_plus - sum sign rows F cols` over quads that do not mix columns.
+    """Compute `linear_minus - linear_plus - sum sign A F G` over quads that do not mix columns.
 
     The answer may be the block's own tensor: never write into it.
     """
@@ -52,21 +52,21 @@ def collect_linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor
 def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
     """Return the net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
     require_quadratic(block, rule)
-    mixing = [q for q in block.quads if q.rows is None and q.mixes_columns]
+    mixing = [q for q in block.quads if q.row_matrix is None and q.mixes_columns]
     rest = [q for q in block.quads if q not in mixing]
     if any(q.mixes_columns for q in rest):
         raise ValueError(f"{rule} cannot take a quad with both rows and a Gram matrix; use 'multiplicative'")
     k = F.shape[-1]
-    grams = [q.cols if q.sign > 0 else -q.cols for q in mixing]
+    grams = [q.column_matrix if q.sign > 0 else -q.column_matrix for q in mixing]
     return (reduce(torch.add, grams) if grams else F.new_zeros(k, k)).expand(*F.shape[:-2], k, k), rest
 
 
 def bound_curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
     """Bound the second derivative from above, `(..., 1 or n, k)`: `columns`, row weights, and 2 D of graphs."""
     if separable:
-        rows = F.shape[-2] if any(q.rows is not None for q in separable) else 1
+        rows = F.shape[-2] if any(q.row_matrix is not None for q in separable) else 1
         columns = as_factor(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
     for q in separable:
         sign = 1 if q.couples_rows else q.sign
-        columns[..., q.span or slice(None)].add_(q.row_sums(F) * q.cols, alpha=sign)
+        columns[..., q.columns or slice(None)].add_(q.row_sums(F) * q.column_matrix, alpha=sign)
     return columns

@@ -21,7 +21,7 @@ def unconstrained(F: Tensor, block: Block) -> Tensor:
     In float64. Directions of G below k eps of the largest count as empty. Where leaving them out would raise the
     objective (a component that is tiny, not absent), F keeps its part in them: the rule is monotone.
     """
-    if not block.quadratic or any(q.rows is not None for q in block.quads):
+    if not block.quadratic or any(q.row_matrix is not None for q in block.quads):
         raise ValueError(
             "unconstrained solves for a factor with Gram matrices and column weights only; use 'multiplicative'"
         )
@@ -42,8 +42,8 @@ def least_squares(F: Tensor, block: Block) -> Tensor:
     rows the minimiser is unique; sqrt(d) is at least the rounding of A, so that it is always finite. Without penalties
     it is the one of minimum norm.
     """
-    designs = [q.rows for q in block.quads if isinstance(q.rows, Design)]
-    ridges = [q for q in block.quads if not isinstance(q.rows, Design)]
+    designs = [q.row_matrix for q in block.quads if isinstance(q.row_matrix, Design)]
+    ridges = [q for q in block.quads if not isinstance(q.row_matrix, Design)]
     if not designs or any(q.couples_rows or q.mixes_columns for q in ridges):
         raise ValueError(
             "least_squares solves for the coefficients of Labels, with L2 or L21 on them; use 'unconstrained'"
@@ -63,7 +63,7 @@ def _stack_designs(F: Tensor, designs: Sequence[Any], ridges: Sequence[Quad]) ->
     if ridges:
         eps, least = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
         size = reduce(torch.maximum, (torch.linalg.matrix_norm(d.A, keepdim=True) for d in designs))
-        weights = reduce(torch.add, (q.cols[..., :1].double() * q.row_sums(F) for q in ridges))
+        weights = reduce(torch.add, (q.column_matrix[..., :1].double() * q.row_sums(F) for q in ridges))
         root = torch.maximum(weights.sqrt(), size.double() * eps).clamp(min=least).expand_as(F[..., :1])
         parts.append(pad(torch.diag_embed(root.squeeze(-1)), (0, F.shape[-1])))
     return torch.cat(parts, -2)
@@ -79,7 +79,7 @@ def simplex(F: Tensor, block: Block) -> Tensor:
         raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
     net = block.net_linear()
     c = torch.zeros_like(F, dtype=torch.float64) if net is None else (-2 * net.double()).expand_as(F)
-    twice = [2 * q.sign * q.row_sums(F) * q.cols[..., :1].double() for q in block.quads]
+    twice = [2 * q.sign * q.row_sums(F) * q.column_matrix[..., :1].double() for q in block.quads]
     lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
     lowest, first = c.min(-1, keepdim=True)
     shifted = (lowest - c) / torch.where(lam > 0, lam, 1)  # at most 0: overflow can only give -inf, which is allowed
@@ -90,5 +90,8 @@ def simplex(F: Tensor, block: Block) -> Tensor:
 def _net_gram(block: Block, F: Tensor) -> Tensor:
     """Add Gram matrices, and weights on the diagonal, with their signs: float64 `(..., k, k)`."""
     k = F.shape[-1]
-    parts = [q.sign * (q.cols if q.cols.shape[-2] == k else torch.diag_embed(q.cols.squeeze(-2))) for q in block.quads]
+    parts = [
+        q.sign * (q.column_matrix if q.column_matrix.shape[-2] == k else torch.diag_embed(q.column_matrix.squeeze(-2)))
+        for q in block.quads
+    ]
     return reduce(torch.add, (G.double() for G in parts), F.new_zeros(k, k, dtype=torch.float64))

@@ -41,7 +41,7 @@ def m_matrix(
         host), instead of `cg` steps.
     """
     require_quadratic(block, "m_matrix")
-    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.rows, Graph) and not q.mixes_columns]
+    coupled = [q for q in block.quads if q.sign < 0 and isinstance(q.row_matrix, Graph) and not q.mixes_columns]
     if not coupled:
         return multiplicative(F, block)
     F = match_order(F, block.linear_minus)
@@ -59,24 +59,28 @@ def _combine_graphs(coupled: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Te
     """Return the function `sum_q S_q z cols_q` of row-major z `(n, B k)`, S_q the graph of quad q."""
     (*batch, n, k), b = F.shape, prod(F.shape[:-2])
     parts = [
-        (cast(Graph, q.rows), q.span or slice(0, k), q.cols.expand(*batch, 1, q.cols.shape[-1]).reshape(b, -1))
+        (
+            cast(Graph, q.row_matrix),
+            q.columns or slice(0, k),
+            q.column_matrix.expand(*batch, 1, q.column_matrix.shape[-1]).reshape(b, -1),
+        )
         for q in coupled
     ]
     parts.sort(key=lambda part: part[1].start)
-    ends = [span.stop for _, span, _ in parts]
-    tiled = [span.start for _, span, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
+    ends = [columns.stop for _, columns, _ in parts]
+    tiled = [columns.start for _, columns, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
 
     def apply(z: Tensor) -> Tensor:
         if tiled and b == 1:  # every column belongs to one graph: each writes where its columns are
             total = torch.empty_like(z)
-            for graph, span, c in parts:
-                graph.product(z[:, span], out=total[:, span]).mul_(c)
+            for graph, columns, c in parts:
+                graph.product(z[:, columns], out=total[:, columns]).mul_(c)
             return total
         z = z.view(n, b, k)
         total = torch.zeros_like(z)
-        for graph, span, c in parts:
-            product = graph.product(z[..., span].flatten(1)).view(n, b, span.stop - span.start)
-            total[..., span].addcmul_(product, c)
+        for graph, columns, c in parts:
+            product = graph.product(z[..., columns].flatten(1)).view(n, b, columns.stop - columns.start)
+            total[..., columns].addcmul_(product, c)
         return total.view(n, b * k)
 
     return apply

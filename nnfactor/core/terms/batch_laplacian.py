@@ -61,18 +61,18 @@ class BatchLaplacian:
         block = self.cut.inside.block(factors, name)
         if not self.cut.n_outside or not block.quads:
             return block
-        V, c, span = factors[name], block.quads[0].cols, block.quads[0].span
+        V, c, columns = factors[name], block.quads[0].column_matrix, block.quads[0].columns
         fixed = concatenate([torch.zeros_like(V), self.outside], -2)
-        linear_minus = c * self.cut.around.graph.times(fixed, span)[..., : V.shape[-2], :]
-        if span is not None:
-            linear_minus = pad(linear_minus, (span.start, V.shape[-1] - span.stop))
+        linear_minus = c * self.cut.around.graph.times(fixed, columns)[..., : V.shape[-2], :]
+        if columns is not None:
+            linear_minus = pad(linear_minus, (columns.start, V.shape[-1] - columns.stop))
         degree = torch.from_numpy(self.cut.degree).to(V.device, V.dtype)
-        return block + Block(quads=(Quad(c, degree, 1, span),), linear_minus=linear_minus)
+        return block + Block(quads=(Quad(c, degree, 1, columns),), linear_minus=linear_minus)
 
     def energy(self, V: Tensor) -> Tensor:
         """Compute the energy of all edges that end in the batch, per column, without norms of others: `(..., 1, k)`."""
         quads = self.cut.around.block({"V": concatenate([V, self.outside], -2)}, "").quads
-        return quads[0].cols if quads else V.new_zeros(*V.shape[:-2], 1, V.shape[-1])
+        return quads[0].column_matrix if quads else V.new_zeros(*V.shape[:-2], 1, V.shape[-1])
 
 
 def _replace_members(graph: Graph, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, sp.csr_array]:

@@ -87,7 +87,7 @@ class KLStatistics(Term):
 
 def energies(graphs: Sequence[Laplacian], V: Tensor) -> Tensor:
     """Sum `weight c_j v_j' L v_j` over graphs whose `norms_of` is empty, `(..., 1, k)`: their weights of a basis."""
-    weights = [q.cols for graph in graphs for q in graph.block({graph.on: V}, "").quads]
+    weights = [q.column_matrix for graph in graphs for q in graph.block({graph.on: V}, "").quads]
     return reduce(torch.add, weights, V.new_zeros(*V.shape[:-2], 1, V.shape[-1]))
 
 
