@@ -2,9 +2,9 @@
 
 The blocks of the bases depend on the samples only through sums: V'V, X'V and the graph energies (Mairal, Bach, Ponce
 and Sapiro 2010), for Kullback-Leibler the ratio products weighted with the bases (Lefevre, Bach and Fevotte 2011).
-These sums are a term, so that every rule takes them. They are in the state beside the factors, float64, and add over
-batches. When a batch is visited again, its old share is subtracted (incremental, as Neal and Hinton 1998):
-`MiniBatchSweep` descends on the objective of all samples, not on a noisy estimate of it.
+These sums are a term, so that every rule takes them; they are in the state beside the factors, float64. When a batch
+is visited again, its old share is subtracted (incremental, as Neal and Hinton 1998): `MiniBatchSweep` descends on the
+objective of all samples, not on a noisy estimate of it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,8 @@ from ..graph.graph import Graph
 from ..rules.base import Rule
 from ..terms.base import Factors, Term, block_of
 from ..terms.batch_laplacian import BatchLaplacian, BatchNeighbourhood
-from ..terms.beta import BetaFit
-from ..terms.fit import Fit
 from ..terms.laplacian import Laplacian
-from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energies, zero_sums
+from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energies, statistics_of, zero_sums
 from .run import State
 
 
@@ -67,6 +65,26 @@ def improve_bases(
     return factors
 
 
+def learn_batch(
+    terms: Sequence[Term], rules: Mapping[str, Rule], bases: Factors, sums: Sums, rounds: int, n_repeats: int
+) -> dict[str, Tensor]:
+    """Learn from new samples, those of `terms`: in every round their coefficients, their share, then the bases.
+
+    Returned are all factors and the sums, with the new share.
+    """
+    fit, graphs, term = cast(Any, terms[0]), cast("Sequence[Laplacian]", terms[1:]), statistics_of(terms[0])
+    data = fit.data.by_samples()
+    here, bare = [replace(fit, data=data), *graphs], [replace(g, norms_of=()) for g in graphs]
+    factors = {**bases, "V": start_coefficients(data, bases, term.modes)}
+    for i in range(rounds):
+        factors["V"] = improve_coefficients(here, factors, rules["V"], 1 if i else n_repeats)
+        share = term.sum_samples(data, factors)
+        if isinstance(term, SufficientStatistics):
+            share["energy"] = energies(bare, factors["V"])
+        factors = improve_bases(term, rules, {**factors, **update_sums(sums, share)})
+    return factors
+
+
 class MiniBatchSweep:
     """A sweep (state -> state) over all mini-batches in a new random order: V of a batch, then all bases.
 
@@ -97,8 +115,7 @@ class MiniBatchSweep:
     def __init__(
         self, terms: Sequence[Term], rules: Mapping[str, Rule], batches: Sequence[np.ndarray], seed: int, n_repeats: int
     ) -> None:
-        self.fit: Any = terms[0]
-        assert isinstance(self.fit, Fit | BetaFit)
+        self.fit, self.term = cast(Any, terms[0]), statistics_of(terms[0])
         own = cast("Sequence[Laplacian]", terms[1:])
         self.graphs = [replace(g, norms_of=()) for g in own]
         self.data, self.rules, self.n_repeats = cast(Data, self.fit.data), rules, n_repeats
@@ -106,8 +123,8 @@ class MiniBatchSweep:
         self.piece = self.data.pieces(self.rows)
         self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
-        modes, quadratic = self.fit.modes[1:], isinstance(self.fit, Fit)
-        self.term = SufficientStatistics(modes, self.data.sqnorm()) if quadratic else KLStatistics(modes)
+        if isinstance(self.term, SufficientStatistics):
+            self.term = replace(self.term, square=self.data.sqnorm())
 
     def begin(self, factors: Factors) -> State:
         """Return the start of the sweep, with sums, so that its objective is known."""

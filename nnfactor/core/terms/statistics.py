@@ -14,6 +14,8 @@ from ..block import Block, Quad
 from ..data.base import Data
 from ..factors import contract_others, divide, gram, khatri_rao, square_norms, zero_factor
 from .base import Factors, Term
+from .beta import BetaFit
+from .fit import Fit
 from .laplacian import Laplacian
 
 Sums = dict[str, Tensor]
@@ -89,6 +91,12 @@ def energies(graphs: Sequence[Laplacian], V: Tensor) -> Tensor:
     """Sum `weight c_j v_j' L v_j` over graphs whose `norms_of` is empty, `(..., 1, k)`: their weights of a basis."""
     weights = [q.column_matrix for graph in graphs for q in graph.block({graph.on: V}, "").quads]
     return reduce(torch.add, weights, V.new_zeros(*V.shape[:-2], 1, V.shape[-1]))
+
+
+def statistics_of(fit: Term) -> SufficientStatistics | KLStatistics:
+    """Make the sums that stand for the samples of a data term: `Fit`, or `BetaFit` with beta = 1."""
+    assert isinstance(fit, Fit | BetaFit)
+    return SufficientStatistics(fit.modes[1:]) if isinstance(fit, Fit) else KLStatistics(fit.modes[1:])
 
 
 def zero_sums(term: SufficientStatistics | KLStatistics, factors: Factors) -> Sums:

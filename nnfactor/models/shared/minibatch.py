@@ -11,22 +11,13 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ...core import Run, run
-from ...core.data.base import Data
 from ...core.data.dense import Dense
 from ...core.factors import as_factor, gram, khatri_rao
-from ...core.solve.minibatch import (
-    MiniBatchSweep,
-    cut_batches,
-    improve_bases,
-    improve_coefficients,
-    start_coefficients,
-    update_sums,
-)
+from ...core.solve.minibatch import MiniBatchSweep, cut_batches, learn_batch
 from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
-from ...core.terms.fit import Fit
 from ...core.terms.laplacian import Laplacian
-from ...core.terms.statistics import KLStatistics, SufficientStatistics, energies, zero_sums
+from ...core.terms.statistics import SufficientStatistics, energies, statistics_of, zero_sums
 from .base import limits_of, show_factors
 from .fitting import Learnt, Model, draw_seeds, select_published
 from .inputs import Inputs, given_array
@@ -42,26 +33,21 @@ ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history
 
 def _takes_batches(estimator: Any) -> bool:
     """Whether the estimator, with its parameters, learns from batches; otherwise it has no `partial_fit`."""
-    given = estimator.get_params(deep=False)
-    complaint = _unsupported(given, 2)
-    if complaint:
-        raise AttributeError(complaint)
-    return "batch_size" in given
+    _check_model(estimator, 2, AttributeError)
+    return "batch_size" in estimator.get_params(deep=False)
 
 
-def _unsupported(given: dict[str, Any], order: int) -> str:
-    """Why there are no sums that stand for samples; nothing if there are, or if a parameter is bad anyway."""
-    loss = given.get("loss", "frobenius")
-    if (loss not in ("frobenius", "kullback-leibler", 1, 2) and isinstance(loss, numbers.Real)) or (
-        order > 2 and loss in ("kullback-leibler", 1)
-    ):
-        return (
+def _check_model(estimator: Any, order: int, kind: type[Exception] = ValueError) -> None:
+    """Refuse a model without sums that stand for samples; a parameter that is bad anyway is refused elsewhere."""
+    loss = getattr(estimator, "loss", "frobenius")
+    other = isinstance(loss, numbers.Real) and loss not in (1, 2)
+    if other or (order > 2 and loss in ("kullback-leibler", 1)):
+        raise kind(
             f"loss={loss!r} with data of {order} dimensions has no mini-batches; they work for loss='frobenius' with "
             "data of any order and for loss='kullback-leibler' with matrices. Use fit with batch_size=None"
         )
-    if given.get("basis_rule", "exact") == "paper":
-        return "basis_rule='paper' has no mini-batches; use basis_rule='exact', or fit with batch_size=None"
-    return ""
+    if getattr(estimator, "basis_rule", "exact") == "paper":
+        raise kind("basis_rule='paper' has no mini-batches; use basis_rule='exact', or fit with batch_size=None")
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -78,13 +64,14 @@ class MiniBatches:
         Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
         X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011); three times, and thirty
         times while fewer than 10 k samples were seen. Memory: the batch, and one number for each feature and component.
-        Batches may differ in size; a batch of one sample is one.
+        After `fit` it goes on from the fitted factors, which then stand for their data.
 
         Parameters
         ----------
         X : (n_samples, n_features), or a batch of tensors, as in `fit`
-            Any number of rows. The first batch draws the bases: `init` "auto" and "random" at random with the batch's
-            mean, "nndsvda" from the batch; arrays (V, U1, ...) give their bases and V is ignored.
+            Any number of rows, in an order that matters. The first batch draws the bases: `init` "auto" and "random" at
+            random with the batch's mean, "nndsvda" from the batch; arrays (V, U1, ...) give their bases, V is ignored.
+            The first nonzero batch fixes the unit of the sums; the dtype must hold later batches in that unit.
         y : (n_samples,), optional
             Labels, where the model uses them.
 
@@ -97,15 +84,13 @@ class MiniBatches:
         ------
         ValueError
             Another number of features than before, bad data, or a model without mini-batches. Nothing is learned then.
-
-        Notes
-        -----
-        Steps follow the order of the batches; another order gives other bases. After `fit` it goes on from the fitted
-        factors, which then stand for the data they were learned from. The unit of the sums is fixed by the first
-        nonzero batch: later batches may be of any size that its dtype holds in that unit.
         """
         self._check_parameters()
-        _check_stream(self)
+        if cast(Any, self).n_init != 1:
+            raise ValueError(
+                f"partial_fit runs one start, got n_init={cast(Any, self).n_init}; use n_init=1 and an estimator per "
+                "start, or fit with batch_size, which takes restarts"
+            )
         with restore_on_error(self):
             absorb(self, X, y)
         return self
@@ -122,22 +107,16 @@ class MiniBatches:
         above: Any = super()
         if self.batch_size is None:
             return above._run(model, learnt, start, seeds)
-        data, beta = model.data[0], loss_exponent(self)
-        _check_model(self, data)
+        data = model.data[0]
+        _check_model(self, data.order)
         graphs = [term.graph for term in model.terms if isinstance(term, Laplacian)]
         visited = cut_batches(data.shape[0], int(self.batch_size), seeds[0], graphs, learnt.get("codes"))
-        epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self, beta))
+        epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self))
         state = epochs.begin(start)
         begun = state.pop("factors")
         limits = {**limits_of(self), "every": 1, "tol": cast(Any, self).tol / 10}
-        result = run(
-            [epochs.term] if beta == 2 else model.terms,
-            model.rules,
-            begun,
-            method=lambda *_: epochs,
-            extra=state,
-            **limits,
-        )
+        terms = [epochs.term] if isinstance(epochs.term, SufficientStatistics) else model.terms
+        result = run(terms, model.rules, begun, method=lambda *_: epochs, extra=state, **limits)
         factors = epochs.settle(result.factors)
         values = objective(model.terms, factors).reshape(-1).cpu().numpy()
         return replace(result, factors=factors, objective=values, n_batches=len(visited))
@@ -159,7 +138,7 @@ def absorb(estimator: Any, X: Any, y: Any) -> None:
     """Walk the road with one batch of a stream."""
     begins = not hasattr(estimator, "factors_")
     inputs = _in_unit(estimator, estimator._read(X, reset=begins))
-    _check_model(estimator, inputs.data)
+    _check_model(estimator, inputs.data.order)
     with strict_precision(inputs.data.device):
         learnt = estimator._learn_batch(inputs, y)
         model = estimator._model(inputs, learnt)
@@ -167,27 +146,9 @@ def absorb(estimator: Any, X: Any, y: Any) -> None:
         seen = 0 if begins else getattr(estimator, "n_samples_seen_", len(estimator.embedding_))
         keep = (seen / (seen + inputs.data.shape[0])) ** estimator.forgetting
         rounds = FIRST_ROUNDS if seen < 10 * estimator.n_components else ROUNDS
-        sums = {key: keep * sums[key] for key in sums}
-        factors = learn_step(estimator, model, inputs.data.by_samples(), bases, sums, rounds)
+        sums = {key: keep * total for key, total in sums.items()}
+        factors = learn_batch(model.terms, model.rules, bases, sums, rounds, _n_repeats(estimator))
         publish_step(estimator, inputs, learnt, model, factors, seen)
-
-
-def learn_step(estimator: Any, model: Model, data: Data, bases: dict, sums: dict, rounds: int) -> dict[str, Tensor]:
-    """Coefficients of new samples, their share of the sums, then the bases."""
-    first, *others = model.terms
-    fit, graphs, modes = replace(cast(Any, first), data=data), cast("list[Laplacian]", others), model.names[1:]
-    term, beta = (SufficientStatistics(modes), 2) if isinstance(fit, Fit) else (KLStatistics(modes), 1)
-    bare = [replace(g, norms_of=()) for g in graphs]
-    factors = {**bases, "V": start_coefficients(data, bases, modes)}
-    for i in range(rounds):
-        factors["V"] = improve_coefficients(
-            [fit, *graphs], factors, model.rules["V"], 1 if i else _n_repeats(estimator, beta)
-        )
-        share = term.sum_samples(data, factors)
-        if isinstance(term, SufficientStatistics):
-            share["energy"] = energies(bare, factors["V"])
-        factors = improve_bases(term, model.rules, {**factors, **update_sums(sums, share)})
-    return factors
 
 
 def publish_step(
@@ -243,40 +204,21 @@ def resume(estimator: Any, inputs: Inputs, names: tuple[str, ...]) -> tuple[dict
 
 def begin_stream(estimator: Any, model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Return the bases that a stream starts from, and empty sums."""
-    modes = model.names[1:]
-    bases = dict(zip(modes, _first_bases(estimator, model), strict=True))
-    kl = loss_exponent(estimator) == 1
-    return bases, zero_sums(KLStatistics(modes) if kl else SufficientStatistics(modes), bases)
-
-
-def _first_bases(estimator: Any, model: Model) -> list[Tensor]:
     data, shapes = model.data[0], list(model.shapes.items())
-    if not isinstance(estimator.init, str):
+    if isinstance(estimator.init, str):
+        if data.largest() == 0:  # its mean says nothing about the stream
+            model = replace(model, data=[Dense(torch.ones(1, *data.shape[1:], dtype=data.dtype, device=data.device))])
+        drawn = estimator._draw(model, draw_seeds(estimator)[0], estimator.init == "nndsvda")[1:]
+    else:
         wanted = ", ".join(f"{n} {s}" for n, s in shapes[1:])
         if not hasattr(estimator.init, "__len__") or len(estimator.init) != len(shapes):
             raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here")
         pairs = zip(shapes[1:], list(estimator.init)[1:], strict=True)
-        return [as_factor(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
-    seed = draw_seeds(estimator)[0]
-    if data.largest() == 0:  # its mean says nothing about the stream
-        model = replace(model, data=[Dense(torch.ones(1, *data.shape[1:], dtype=data.dtype, device=data.device))])
-    return estimator._draw(model, seed, estimator.init == "nndsvda")[1:]
+        drawn = [as_factor(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
+    bases = dict(zip(model.names[1:], drawn, strict=True))
+    return bases, zero_sums(statistics_of(model.terms[0]), bases)
 
 
-def _n_repeats(estimator: Any, beta: float) -> int:
+def _n_repeats(estimator: Any) -> int:
     """How often the rule of V is applied to samples never seen: a coordinate rule settles sooner."""
-    return 10 if beta != 2 else 30 if estimator.solver in ("multiplicative", "mu") else 7
-
-
-def _check_model(estimator: Any, data: Data) -> None:
-    complaint = _unsupported(estimator.get_params(deep=False), data.order)
-    if complaint:
-        raise ValueError(complaint)
-
-
-def _check_stream(estimator: Any) -> None:
-    if estimator.n_init != 1:
-        raise ValueError(
-            f"partial_fit runs one start, got n_init={estimator.n_init}; use n_init=1 and an estimator per start, or "
-            "fit with batch_size, which takes restarts"
-        )
+    return 10 if loss_exponent(estimator) != 2 else 30 if estimator.solver in ("multiplicative", "mu") else 7
