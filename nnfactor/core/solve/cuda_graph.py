@@ -1,7 +1,6 @@
 """Replay of sweeps from a CUDA graph: one launch instead of hundreds, where launches take longer than their work.
 
-A captured sweep is `state -> state` like the one it wraps, and no state that it returns is ever written to again. Three
-facts make that true and keep the caches of products valid:
+A captured sweep is `state -> state` like the one it wraps. The caches of products stay valid, for three reasons:
 
 * Replays write to the graph's own buffers and leave no new version. No caller holds those tensors, so that no cache
   can return a product of their old values: a state is copied in, and copies are returned.
@@ -30,28 +29,27 @@ WARM_UP = 2  # sweeps of a new shape before it is captured: libraries load, lazy
 def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None) -> Sweep:
     """Return the same sweep, recorded once per shape of the state and replayed; but on CUDA only.
 
-    Parameters
-    ----------
-    sweep : callable, state -> state
-        It must not read the host (`m_matrix` with a tolerance does), and all that it needs later must be in the state,
-        as tensors in nested dictionaries.
-    device : torch.device
-        Where the state is.
-    record : callable, optional
-        It calls a function, records its operations, and returns a function that replays them. Default: a CUDA graph.
-
-    Raises
-    ------
-    TypeError
-        An entry of the state is neither a tensor nor a dictionary of them: a replay could not change it.
-
-    Notes
-    -----
-    Problems that leave a batch change its shape: it is warmed up and captured again, and the old graph is dropped.
+    The sweep must not read the host (`m_matrix` with a tolerance does), and all that it needs later must be in the
+    state, as tensors in nested dictionaries (else a TypeError). `record` calls a function, records its operations, and
+    returns a function that replays them; default: a CUDA graph. Problems that leave a batch change its shape: it is
+    warmed up and captured again, and the old graph is dropped.
     """
     if device.type != "cuda" and record is None:
         return sweep
-    return _Captured(sweep, record or partial(cuda_graph, device=device))
+    recorder = record or partial(cuda_graph, device=device)
+    shape: Any = None
+    seen, replay = 0, sweep
+
+    def captured(state: State) -> State:
+        nonlocal shape, seen, replay
+        if (new := _signature(state)) != shape:
+            shape, seen, replay = new, 0, sweep
+        elif seen == WARM_UP:
+            replay = _record_sweep(sweep, recorder, state)
+        seen += 1
+        return replay(state)
+
+    return captured
 
 
 def cuda_graph(work: Callable[[], Any], device: torch.device) -> Callable[[], Any]:
@@ -66,27 +64,6 @@ def cuda_graph(work: Callable[[], Any], device: torch.device) -> Callable[[], An
         with torch.cuda.graph(graph, stream=side):
             work()
     return graph.replay
-
-
-class _Captured:
-    """A sweep with the replay of the shape that it met last."""
-
-    def __init__(self, sweep: Sweep, record: Recorder) -> None:
-        self.sweep, self.record = sweep, record
-        self.shape: Any = None
-        self.seen = 0
-        self.replay: Sweep | None = None
-
-    def __call__(self, state: State) -> State:
-        """Run one sweep: eagerly while a shape is new, then as a replay."""
-        shape = _signature(state)
-        if shape != self.shape:
-            self.shape, self.seen, self.replay = shape, 0, None
-        self.seen += 1
-        if self.seen <= WARM_UP:
-            return self.sweep(state)
-        self.replay = self.replay or _record_sweep(self.sweep, self.record, state)
-        return self.replay(state)
 
 
 def _record_sweep(sweep: Sweep, record: Recorder, state: State) -> Sweep:

@@ -1,7 +1,7 @@
 """`step` is state -> state, `iterate` is the only loop, `run` decides when it ends and what is kept.
 
-A state is a value: `{"factors": {name: tensor}}`. Everything that differs between the problems of a batch is in it, so
-that `take(state, keep)` is all it needs to drop finished problems. A factor without a rule is frozen.
+A state is a value: `{"factors": {name: tensor}}`. Everything that differs between the problems of a batch is in it:
+`take(state, keep)` drops finished problems. A factor without a rule is frozen.
 
 Three starts as one batch, factors `(3, rows, k)`:
 
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,14 +31,13 @@ from torch import Tensor
 from ..factors import stack_problems
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
-from .cuda_graph import capture
+from .cuda_graph import State, Sweep, capture
 
-State = dict[str, Any]
 Row = tuple[int, float, np.ndarray, Any]  # of the history: iteration, seconds, running problems, their objectives
-Method = Callable[[Sequence[Term], Mapping[str, Rule]], Callable[[State], State]]
+Method = Callable[[Sequence[Term], Mapping[str, Rule]], Sweep]
 
 
-def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
+def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
     """Make a sweep: it improves every factor that has a rule, in the order of `rules`, at the newest factors."""
 
     def sweep(state: State) -> State:
@@ -55,7 +54,7 @@ def objective_of(terms: Sequence[Term], state: State) -> Tensor:
     return state["objective"] if "objective" in state else objective(terms, state["factors"])
 
 
-def iterate(sweep: Callable[[State], State], state: State) -> Iterator[State]:
+def iterate(sweep: Sweep, state: State) -> Iterator[State]:
     """Yield the states after one, two, ... sweeps, without end."""
     while True:
         yield (state := sweep(state))
@@ -75,9 +74,9 @@ def strict_precision(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def without_denormals() -> Iterator[None]:
-    """Treat denormal numbers as zeros meanwhile, in this thread.
+    """Treat denormal numbers as zeros meanwhile, in this thread: CPUs need ten times as long for a product with them.
 
-    Multiplicative rules make entries that small, and CPUs need ten times as long for a product with them.
+    Multiplicative rules make entries that small.
     """
     flushed = sys.float_info.min * 0.5 == 0
     torch.set_flush_denormal(True)
@@ -110,14 +109,13 @@ class Run:
 
     def history(self, problem: int = 0) -> dict[str, np.ndarray]:
         """Return arrays iteration, objective, seconds of equal length; entry 0 is the start."""
-        mine = [(i, float(v[ids == problem][0]), s) for i, s, ids, v in self.rows if problem in ids]
-        columns = zip(*mine, strict=True)
-        return {name: np.array(c) for name, c in zip(("iteration", "objective", "seconds"), columns, strict=True)}
+        mine = [(i, v[ids == problem][0], s) for i, s, ids, v in self.rows if problem in ids]
+        return dict(zip(("iteration", "objective", "seconds"), map(np.array, zip(*mine, strict=True)), strict=True))
 
     @property
     def best(self) -> int:
         """The problem with the lowest objective, the first of equals."""
-        return int(np.nanargmin(np.where(np.isfinite(self.objective), self.objective, np.inf)))
+        return int(self.objective.argmin())
 
 
 def run(
@@ -158,12 +156,12 @@ def run(
     callback : callable, optional
         Called at every reading with a `Progress`; a true answer stops the run.
     verbose, name : int, str
-        Print a line per reading; 2 also implies `record_all`. Messages call the run by its name.
+        Print a line per reading, with this name; 2 also implies `record_all`.
     extra : mapping, optional
         Entries of the state beside "factors", for `method`; nested mappings of tensors with the batch dimension.
     cuda_graph : bool
-        Replay the sweep as a CUDA graph (`cuda_graph.capture`): faster where launches take longer than their work.
-        Without effect on other devices. Rules that read the host cannot be captured.
+        Replay sweeps as a CUDA graph where launches take longer than their work; without effect on other devices.
+        Rules that read the host cannot be captured.
 
     Raises
     ------
@@ -171,57 +169,52 @@ def run(
         The objective of every problem became NaN or infinite. Single bad problems leave the batch with objective inf.
     """
     with strict_precision(_device(factors)):
-        sweep, book = method(terms, rules), _Book(factors, name)
+        sweep = method(terms, rules)
         sweep = capture(sweep, _device(factors)) if cuda_graph else sweep
-        limits = _Limits(max_iter, tol, every, record_all or tol == 0 or verbose >= 2, max_seconds, callback, verbose)
-        return _sweep_until_stopped(terms, sweep, {**(extra or {}), "factors": dict(factors)}, book, limits)
-
-
-class _Limits(NamedTuple):
-    """When a run ends, and what it tells meanwhile."""
-
-    max_iter: int
-    tol: float
-    every: int
-    every_row: bool
-    max_seconds: float | None
-    callback: Callable[[Progress], Any] | None
-    verbose: int
+        state = {**(extra or {}), "factors": dict(factors)}
+        every_row = record_all or tol == 0 or verbose >= 2
+        record = _Record(factors, name, every_row, max_seconds, callback, verbose)
+        return _sweep_until_stopped(terms, sweep, state, record, max_iter, tol, every)
 
 
 def _sweep_until_stopped(
-    terms: Sequence[Term], sweep: Callable[[State], State], state: State, book: _Book, limits: _Limits
+    terms: Sequence[Term], sweep: Sweep, state: State, record: _Record, max_iter: int, tol: float, every: int
 ) -> Run:
-    """Run the loop: sweeps without the host, then a reading that lets problems stop."""
-    max_iter, tol, every, every_row, max_seconds, callback, verbose = limits
-    start = before = book.read(0, objective(terms, state["factors"]))
-    stop = bool(callback and callback(book.progress(state, start)))
-    iteration = 0
-    while iteration < max_iter and len(book.running) and not stop:
+    """Sweep without the host, then read the objective, which lets problems stop; and so on."""
+    start = before = record.read(0, objective(terms, state["factors"]))
+    stop, iteration = record.report(state, start), 0
+    while iteration < max_iter and len(record.running) and not stop:
         stretch = min(every, max_iter - iteration)
         for newest in islice(iterate(sweep, state), stretch):
             state, iteration = newest, iteration + 1
-            if every_row and iteration % every and iteration < max_iter:
-                book.note(iteration, objective_of(terms, state))
-        now = book.read(iteration, objective_of(terms, state))
-        if verbose:
-            print(f"[{book.name}] iteration {iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
-        stop = bool(callback and callback(book.progress(state, now)))
-        stop = stop or (max_seconds is not None and book.seconds > max_seconds)
+            if record.every_row and iteration % every and iteration < max_iter:
+                record.add_row(iteration, objective_of(terms, state).reshape(-1))
+        now = record.read(iteration, objective_of(terms, state))
+        stop = record.report(state, now)
         converged = (before - now <= tol * start) & (tol > 0) & (stretch == every)
         stays = np.isfinite(now) & ~converged
-        state = book.finish(state, ~stays, now, converged)
+        state = record.finish(state, ~stays, now, converged)
         before, start = now[stays], start[stays]
-    return book.close(state, before)
+    return record.result(state, before)
 
 
-class _Book:
-    """The record of a run: which problems still run, the history, and how the finished ones ended."""
+class _Record:
+    """The history of a run, which problems still run, and how the others ended."""
 
-    def __init__(self, factors: Mapping[str, Tensor], name: str) -> None:
-        self.batched = any(F.dim() == 3 for F in factors.values())
-        size = max(len(F) for F in factors.values() if F.dim() == 3) if self.batched else 1
-        self.name, self.began, self.iteration = name, time.perf_counter(), 0
+    def __init__(
+        self,
+        factors: Mapping[str, Tensor],
+        name: str,
+        every_row: bool,
+        max_seconds: float | None,
+        callback: Callable[[Progress], Any] | None,
+        verbose: int,
+    ) -> None:
+        sizes = [len(F) for F in factors.values() if F.dim() == 3]
+        self.batched, size = bool(sizes), max(sizes, default=1)
+        self.name, self.every_row, self.max_seconds = name, every_row, max_seconds
+        self.callback, self.verbose = callback, verbose
+        self.began, self.iteration = time.perf_counter(), 0
         self.running = np.arange(size)
         self.objective, self.n_iter = np.full(size, np.nan), np.zeros(size, dtype=int)
         self.converged = np.zeros(size, dtype=bool)
@@ -232,14 +225,14 @@ class _Book:
     def seconds(self) -> float:
         return time.perf_counter() - self.began
 
-    def note(self, iteration: int, values: Tensor) -> None:
-        """Add a history row that the host does not read yet."""
-        self.rows.append((iteration, self.seconds, self.running, values.reshape(-1)))
+    def add_row(self, iteration: int, values: Any) -> None:
+        """Add a row to the history; the host reads a tensor at the end of the run."""
+        self.rows.append((iteration, self.seconds, self.running, values))
 
     def read(self, iteration: int, values: Tensor) -> np.ndarray:
-        """Add a history row that the host reads now; raise when no objective is finite any more."""
+        """Add a row that the host reads now; raise when no objective is finite any more."""
         now = values.reshape(-1).cpu().numpy()
-        self.rows.append((iteration, self.seconds, self.running, now))
+        self.add_row(iteration, now)
         self.iteration = iteration
         if not np.isfinite(now).any() and not np.isfinite(self.objective).any():
             raise FloatingPointError(
@@ -248,13 +241,19 @@ class _Book:
             )
         return now
 
-    def progress(self, state: State, now: np.ndarray) -> Progress:
+    def report(self, state: State, now: np.ndarray) -> bool:
+        """Tell the user of a reading; return whether the callback or the time ends the run."""
+        if self.verbose and self.iteration:
+            print(f"[{self.name}] iteration {self.iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
+        late = self.max_seconds is not None and self.seconds > self.max_seconds
+        if self.callback is None:
+            return late
         best = int(np.nanargmin(now))
         factors = take(state["factors"], best) if self.batched else state["factors"]
-        return Progress(self.iteration, float(now[best]), self.seconds, factors)
+        return bool(self.callback(Progress(self.iteration, float(now[best]), self.seconds, factors))) or late
 
     def finish(self, state: State, finished: np.ndarray, now: np.ndarray, converged: np.ndarray) -> State:
-        """Note the end of some of the running problems; return the state of those that go on."""
+        """Keep how some of the running problems ended; return the state of those that go on."""
         ids = self.running[finished]
         self.objective[ids] = np.where(np.isfinite(now[finished]), now[finished], np.inf)
         self.n_iter[ids], self.converged[ids] = self.iteration, converged[finished]
@@ -265,14 +264,13 @@ class _Book:
             self.ended[int(p)] = take(state["factors"], int(i))
         return take(state, torch.from_numpy(np.flatnonzero(~finished)).to(_device(state["factors"])))
 
-    def close(self, state: State, now: np.ndarray) -> Run:
+    def result(self, state: State, now: np.ndarray) -> Run:
         """End the problems that reached a limit, and return how all ended."""
-        every = np.ones(len(self.running), dtype=bool)
-        factors = self.finish(state, every, now, ~every)["factors"]
+        limited = np.ones(len(self.running), dtype=bool)
+        factors = self.finish(state, limited, now, ~limited)["factors"]
         if self.batched:
-            order = [self.ended[p] for p in range(len(self.objective))]
-            together = lambda entries: stack_problems(entries) if entries[0].dim() else torch.stack(entries)
-            factors = {key: together([ended[key] for ended in order]) for key in factors}
+            columns = {key: [self.ended[p][key] for p in range(len(self.objective))] for key in factors}
+            factors = {key: stack_problems(Fs) if Fs[0].dim() else torch.stack(Fs) for key, Fs in columns.items()}
         rows = [(i, s, p, v if isinstance(v, np.ndarray) else v.cpu().numpy()) for i, s, p, v in self.rows]
         return Run(factors, self.objective, self.n_iter, self.converged, rows)
 
