@@ -159,7 +159,7 @@ class TestBatchesEqualSeparateFits:
         check(several(), several(), X, Y, tol=tols)
         assert seen[:3] == [2, 1, 2]  # 4 steps, more, and the most that are taken
         steps = [
-            fitted._inner_effort(fitted._graph_terms(("V", "U1"), vars(fitted)))
+            fitted._graph_solve(fitted._graph_terms(("V", "U1"), vars(fitted))).keywords["cg"]
             for fitted in batch_fit(several(), X, Y)
         ]
         assert steps == sorted(steps) and steps[0] == 4 < steps[2] < steps[3] == 24

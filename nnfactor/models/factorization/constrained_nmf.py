@@ -22,8 +22,8 @@ class ConstrainedNMF(Factorization):
     """Constrained NMF (Liu, Wu, Li, Cai and Huang 2012): labelled samples of one class share their coefficients.
 
     Minimises `||X - A Z U'||^2` over nonnegative Z (p x k) and U (m x k), `V = A Z`: A (n x p) gives all samples of a
-    class one row of Z, and every unlabelled sample its own. `U *= X'V / (U V'V)`, then `Z *= A'XU / (A'A Z U'U)`;
-    the objective carries no 1/2.
+    class one row of Z, and every unlabelled sample (-1, NaN; None, "-1" among strings) its own. Without labels this is
+    NMF. `U *= X'V / (U V'V)`, then `Z *= A'XU / (A'A Z U'U)`; the objective carries no 1/2.
 
     Parameters
     ----------
@@ -39,19 +39,11 @@ class ConstrainedNMF(Factorization):
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V = A Z.
-    Z_ : (p, k)
-        Classes in order, then unlabelled samples.
-    factors_ : list with U (m, k)
-    classes_ : array
+    embedding_ : (n_samples, k), the fitted V = A Z
+    Z_ : (p, k), classes in order, then unlabelled samples
+    factors_ : list with U (m, k); classes_ : array
     components_, loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
-
-    Notes
-    -----
-    `fit(X, y)`: unlabelled are -1 and NaN, None and "-1" among strings and objects. Without labels, or with none known,
-    this is NMF.
 
     Examples
     --------
@@ -66,7 +58,7 @@ class ConstrainedNMF(Factorization):
     solver: str = "multiplicative"
     transform_method: str = "nnls"
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]
         codes, classes = encode_optional_labels(y, n)
         return {"classes_": classes, "groups": SampleGroups(group_samples(codes, n))}

@@ -9,11 +9,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ...core import Fit, Graph, Laplacian, Rule, Term, step
+from ...core import Fit, Graph, Laplacian, Rule, Term, hals, m_matrix, multiplicative, step
 from ...core.factors import normalize_columns
-from ...core.rules.hals import hals
-from ...core.rules.m_matrix import m_matrix
-from ...core.rules.multiplicative import multiplicative
 from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
@@ -28,7 +25,8 @@ class GraphNMF(Factorization):
     """Graph-regularised NMF (Cai, He, Han and Huang 2011); with labels SGNMF, which Jiang et al. 2014 compare with.
 
     Minimises `||X - V U'||^2 + lam tr(V' L V)` over nonnegative V (n x k) and U (m x k), `L = D - S` of a graph of
-    samples; the objective carries no 1/2.
+    samples; the objective carries no 1/2. `fit(X, y)` overwrites the weights of labelled pairs: 1 in the same class, 0
+    in different ones; unlabelled samples (-1, NaN; None and "-1" among strings) keep theirs.
 
     Parameters
     ----------
@@ -40,47 +38,32 @@ class GraphNMF(Factorization):
         Edges between samples: nearest neighbours with weight 1 (`nnfactor.graphs.knn_graph`), or your own (array,
         scipy sparse or `Graph`), symmetric and nonnegative; 0 is no link.
     n_neighbors : int
-        p of "knn". 5, as usual with this method.
+        Of "knn". 5, as usual with this method.
     scale_free : bool
-        The printed penalty lacks a minimum: (c U, V / c) sends it to 0 and fits as well, so that iterations creep for
-        ever. True weighs column j by `||u_j||^2`, the same as normalised bases: blind to c, and `lam` then does not
-        depend on the data's scale. Default False, the method as published.
+        The printed penalty lacks a minimum: (c U, V / c) sends it to 0 and fits as well. True weighs column j by
+        `||u_j||^2`, as bases of unit length would: blind to c and to the data's scale. False: the method as published.
     solver : {"multiplicative", "mu", "auto", "m_matrix", "hals"}
         "multiplicative": the published rules. "m_matrix": V by solving the graph's systems. "hals": both factors
         column by column. "auto": HALS for U; for V the systems, then HALS. All are monotone, but for "auto" with
-        `scale_free`, which has momentum as in `NGE` and is the fastest. Without `scale_free` it would carry U out of
-        range: the printed penalty draws it there.
-    init : {"auto", "random", "nndsvda"} or tuple (V, U)
-        As for `NMF`.
-    n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
+        `scale_free`, which has momentum as in `NGE` and is the fastest.
+    init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
         As for `NMF`. `transform` computes coefficients without the graph.
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V.
+    embedding_ : (n_samples, k), the fitted V
     factors_ : list with U (m, k); columns of unit length with `scale_free`
-    graph_ : Graph
-        The graph, labels included.
-    classes_ : array
-        Of the labels; empty without.
-    loss_ : float
-        The full objective.
+    graph_ : Graph, labels included
+    classes_ : array, empty without labels
+    loss_ : float, the full objective
     components_, reconstruction_err_, n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
-
-    Notes
-    -----
-    `fit(X, y)` overwrites the weights of labelled pairs: 1 in the same class, 0 in different ones. Unlabelled samples
-    (-1, NaN; None and "-1" among strings) keep theirs. A class costs O(its size), never the square.
 
     Examples
     --------
     >>> import numpy as np
     >>> from nnfactor import GraphNMF
     >>> X = np.random.default_rng(0).random((10, 6))
-    >>> GraphNMF(n_components=2, random_state=0, max_iter=2000).fit(X).embedding_.shape
-    (10, 2)
     >>> GraphNMF(2, random_state=0, n_neighbors=1, max_iter=2000).fit(X, [0, 0, 0, 1, 1, 1, -1, -1, -1, -1]).classes_
     array([0, 1])
     """
@@ -94,7 +77,7 @@ class GraphNMF(Factorization):
 
     _weights = ("lam",)
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]
         knn = isinstance(self.graph, str)
         graph = knn_graph(inputs.X, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
@@ -106,15 +89,14 @@ class GraphNMF(Factorization):
         penalty = Laplacian(graph, "V", ("U1",) if self.scale_free else (), float(self.lam))
         terms: list[Term] = [Fit(inputs.data, names), penalty]
         if self.solver == "auto":
-            cg = cg_steps(float(self.lam) * graph.mean_degree, momentum=self.scale_free)
-            solve = partial(m_matrix, cg=cg)
+            solve = partial(m_matrix, cg=cg_steps(penalty.weight * graph.mean_degree, momentum=self.scale_free))
             rules, method = fastest(names, inputs.data.shape, k, solve, norms_of=self.scale_free)
         else:
             named: dict[str, tuple[Rule, Rule]] = {"m_matrix": (multiplicative, m_matrix), "hals": (hals, hals)}
             basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
             rules, method = {"U1": basis, "V": embedding}, step
         normalize: dict[str, Any] = {"normalize": normalize_columns} if self.scale_free else {}
-        return cp_model(inputs, self.n_components, terms, rules, method, **normalize)
+        return cp_model(inputs, k, terms, rules, method, **normalize)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

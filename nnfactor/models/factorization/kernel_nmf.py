@@ -14,7 +14,7 @@ from ...core import Dense, Fit, Run
 from ...core.factors import gram
 from ...core.linalg import invert_spectrum
 from ...kernels import check_kernel, fix_kernel, root
-from ..shared.base import Factorization, cp_model, power
+from ..shared.base import Factorization, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor, read
 from ..shared.parameters import one_of
@@ -41,7 +41,8 @@ class KernelNMF(InFeatureSpace):
 
     Finds bases `phi(X)' A` in feature space. With `U = R A` (B in the paper) that is Frobenius NMF of the root of the
     kernel matrix K of the samples: minimises `||R - U V'||^2`, R = max(K^(1/2), 0), over nonnegative V and U (n x k);
-    the objective carries no 1/2. Once K is there, no cost depends on the number of features.
+    the objective carries no 1/2. Time O(n^3) for the root and O(n^2 k) per iteration, memory a few n^2; no cost but
+    that of K depends on the number of features.
 
     Parameters
     ----------
@@ -49,17 +50,17 @@ class KernelNMF(InFeatureSpace):
         Rank k; may exceed the number of samples.
     kernel : {"rbf", "poly", "linear", "precomputed"} or callable
         "rbf": exp(-||x - y||^2 / (2 sigma^2)), the paper's; data of any sign. "poly": (x'y)^degree, nonnegative data;
-        "linear" is degree 1. "precomputed": `fit` takes K (n, n), `transform` the values of new samples against the
-        fitted ones (n_new, n). A callable gets two sets of samples (arrays, or tensors if `fit` got one; sparse
-        as they are) and returns their kernel matrix. All must be positive semidefinite.
+        "linear" is degree 1. "precomputed": `fit` takes K (n, n), `transform` the values (n_new, n) of new samples
+        against the fitted ones. A callable gets two sets of samples (arrays, or tensors if `fit` got one; sparse as
+        they are) and returns their kernel matrix. All must be positive semidefinite.
     sigma : "median" or float
         Width of "rbf", in the units of X. "median": the median distance of two samples, which follows their scale.
     degree : int
         Of "poly".
     features : {"exact", "paper"}
         What `transform` returns for the kernel row k of a sample. "exact": its least-squares coefficients
-        `k A (A'KA)^+`. "paper": `k K^-1 (A^+)'`, which assumes a pseudo-inverse identity that does not hold. Both may
-        be negative; both leave out eigenvalues of K and A'KA below `n eps` of the largest, which are rounding.
+        `k A (A'KA)^+`. "paper": `k K^-1 (A^+)'`, which assumes a pseudo-inverse identity that does not hold (3 to 23 %
+        off). Both may be negative, and leave out eigenvalues of K and A'KA below `n eps` of the largest: rounding.
     solver : {"multiplicative", "mu", "auto", "hals", "projected"}
         "multiplicative": the paper's rules, U first, then V with the new U. "auto" is that of `NMF`, and faster.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
@@ -69,31 +70,15 @@ class KernelNMF(InFeatureSpace):
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V.
+    embedding_ : (n_samples, k), the fitted V
     factors_ : list with U (n_samples, k)
-    dual_coef_ : (n_samples, k)
-        A = R^+ U: component j is `sum_i A_ij phi(x_i)`.
+    dual_coef_ : (n_samples, k), A = R^+ U: component j is `sum_i A_ij phi(x_i)`
     root_clipped_ : float
-        Norm of the negative part of K^(1/2) that was set to 0, over the norm of K^(1/2). If it is not small, R^2 is
-        not K, and the model is one of another kernel.
-    kernel_ : nnfactor.kernels.Kernel
-        The kernel fixed on the samples, with `sigma`; it keeps them.
-    loss_, reconstruction_err_ : float
-        `||R - U V'||^2` and its square root.
+        Norm of the negative part of K^(1/2), set to 0, over that of K^(1/2). Unless it is small, R^2 is not K.
+    kernel_ : nnfactor.kernels.Kernel, fixed on the samples, which it keeps, with `sigma`
+    loss_, reconstruction_err_ : float, `||R - U V'||^2` and its square root
     n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
-
-    Raises
-    ------
-    ValueError
-        Negative data with "poly" or "linear"; a kernel matrix that is not square, finite, symmetric and positive
-        semidefinite; unknown options.
-
-    Notes
-    -----
-    Time O(n^3) for the root and O(n^2 k) per iteration, memory a few n^2. The features "paper" were 3 to 23 % from the
-    least-squares ones.
 
     Examples
     --------
@@ -117,15 +102,13 @@ class KernelNMF(InFeatureSpace):
             raise TypeError("X: sparse input is not supported with kernel='precomputed'; use X.toarray()")
         return inputs
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Fix the kernel and take its root R, which is factored."""
         kernel = fix_kernel(self.kernel, self._samples(inputs, keep=True), sigma=self.sigma, degree=self.degree)
         held = torch.finfo(inputs.data.dtype)
         if not held.tiny <= kernel.root_unit <= held.max:
-            size = "large" if kernel.root_unit > 1 else "small"
-            raise ValueError(
-                f"X is too {size} for degree={self.degree} in {inputs.data.dtype}; rescale X or use float64"
-            )
+            size = f"too {'large' if kernel.root_unit > 1 else 'small'} for degree={self.degree}"
+            raise ValueError(f"X is {size} in {inputs.data.dtype}; rescale X or use float64")
         K, eps = kernel.gram()
         S, values, E = root(K.to(inputs.data.device), eps, "kernel")
         R = S.clamp(min=0)
@@ -137,11 +120,10 @@ class KernelNMF(InFeatureSpace):
         }
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
-        data, unit, k = learnt["data"], learnt["kernel_"].root_unit, int(self.n_components)
-        rule = unsupervised_rule(self.solver, 2, k)
-        shapes = dict.fromkeys(("V", "U1"), (data.shape[0], k))
-        fields: dict[str, Any] = {"shapes": shapes, "data": [data], "scales": (unit, 1.0), "unit": power(unit, 2.0)}
-        return cp_model(inputs, self.n_components, [Fit(data, ("V", "U1"))], {"U1": rule, "V": rule}, **fields)
+        data, unit, names = learnt["data"], learnt["kernel_"].root_unit, ("V", "U1")
+        rule = unsupervised_rule(self.solver, 2, self.n_components)
+        shapes = dict.fromkeys(names, (data.shape[0], int(self.n_components)))
+        return Model([Fit(data, names)], {"U1": rule, "V": rule}, shapes, [data], (unit, 1.0), power(unit, 2.0))
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
@@ -151,7 +133,7 @@ class KernelNMF(InFeatureSpace):
         found["dual_coef_"] = inputs.to_caller((A / model.scales[0]).to(inputs.data.dtype))
         return found
 
-    def _features(self, inputs: Inputs) -> Tensor:
+    def _coefficients(self, inputs: Inputs) -> Tensor:
         kernel, device = self.kernel_.on(inputs.data.device), inputs.data.device
         K = kernel.rows(self._samples(inputs)).to(device)
         return K @ self._maps[self.features].to(device) * kernel.root_unit

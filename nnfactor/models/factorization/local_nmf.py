@@ -27,36 +27,29 @@ class LNMF(Factorization):
 
         V <- sqrt(V * ((X / (V U')) U));   U *= ((X / (V U'))' V) / colsum(V);   columns of U (m x k) to unit sum
 
-    V is not rescaled. Nothing is promised: the Kullback-Leibler divergence of X and V U', which is reported, rises in
-    many steps.
+    V is not rescaled. The Kullback-Leibler divergence of X and V U', which is reported, rises in many steps.
 
     Parameters
     ----------
     n_components : int
         Rank k.
-    init : {"auto", "random", "nndsvda"} or tuple (V, U)
-        As for `NMF`.
     tol : float
-        Default 0: exactly `max_iter` iterations, as in the papers, for there is no falling objective to stop by.
-        Otherwise stop when the divergence fell by no more than tol times its start value, or rose, over 10 iterations.
-    n_init, max_iter, transform_method, random_state, device, dtype, callback, verbose
+        0: exactly `max_iter` iterations, as in the papers, for no objective falls. Otherwise as for `NMF`.
+    init, n_init, max_iter, transform_method, random_state, device, dtype, callback, verbose
         As for `NMF`. `transform` solves least squares on the bases; the papers take "pinv".
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V.
+    embedding_ : (n_samples, k), the fitted V
     factors_ : list with U (m, k), columns of unit sum (or zero)
-    loss_ : float
-        The divergence `sum X log(X / (V U')) - X + V U'`.
+    loss_ : float, the divergence `sum X log(X / (V U')) - X + V U'`
     components_, reconstruction_err_, n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
 
     Notes
     -----
     With unit sums the two rules are majorise-minimise steps for the divergence plus `||V - 1||^2 / 2`. Hence V is in
-    units of the root of the data's (X to c^2 X gives V to c V) and V U' need not be near X. A classifier that compares
-    directions does not mind.
+    units of the root of the data's (X to c^2 X gives V to c V) and V U' need not be near X.
 
     Examples
     --------
@@ -71,7 +64,7 @@ class LNMF(Factorization):
     tol: float = 0.0
     transform_method: str = "nnls"
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""
         root = power_of_two(math.sqrt(inputs.data.largest() * inputs.scale), reach=15)
         factor = inputs.scale / root / root  # 1 for usual data, which need no copy then
@@ -79,11 +72,9 @@ class LNMF(Factorization):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, scale = learnt["data"], learnt["scale"]
-        term = _Divergence(data, ("V", "U1"), 1.0, scale)
-        rules = {"V": _root_rule, "U1": _unit_sums}
-        return cp_model(
-            inputs, self.n_components, [term], rules, data=[data], scales=(scale, 1.0), unit=power(scale, 2.0)
-        )
+        term, rules = _Divergence(data, ("V", "U1"), 1.0, scale), {"V": _root_rule, "U1": _unit_sums}
+        fields: dict[str, Any] = {"data": [data], "scales": (scale, 1.0), "unit": power(scale, 2.0)}
+        return cp_model(inputs, self.n_components, [term], rules, **fields)
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
         (V, U), scale = factors, model.scales[0]

@@ -1,7 +1,4 @@
-"""Nonnegative semi-supervised learning (Wang et al. 2009b), for vectors, matrices and tensors.
-
-Wang, Yan, Zhang and Zhang (2009), "Non-negative semi-supervised learning".
-"""
+"""Nonnegative semi-supervised learning (Wang, Yan, Zhang and Zhang 2009b), for vectors, matrices and tensors."""
 
 from __future__ import annotations
 
@@ -27,8 +24,7 @@ class N2S2L(NGE):
         Y_j = alpha L + beta L^s for the first q columns, alpha L^p for the others,
 
     with L the intrinsic and L^p the penalty graph over labelled samples and L^s the nearest-neighbour graph over all.
-    alpha and beta are those of the trace form (the paper's sums over i != j are twice that) and do not depend on the
-    data's scale.
+    alpha and beta are those of the trace form (the paper's sums over i != j are twice that), whatever the data's scale.
 
     Parameters
     ----------
@@ -49,7 +45,6 @@ random_state, device, dtype, callback, verbose, keep_embeddings
     Attributes
     ----------
     neighbors_ : Graph
-        The neighbour graph.
     embedding_, factors_, components_, graph_, classes_, n_discriminative_, loss_, reconstruction_err_, n_iter_, \
 converged_, history_, restarts_, sample_shape_, fit_info_
         As for `NGE`.
@@ -72,18 +67,14 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     forgetting: float = field(init=False, default=0.0)
 
     _weights: ClassVar[tuple[str, ...]] = ("alpha", "beta")
+    _default_graph: ClassVar[MarginalFisher] = MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
-        return {
-            **super()._learn(inputs, y),
-            "neighbors_": neighbor_graph(self.neighbors, inputs.samples, inputs.data.shape[0]),
-        }
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
+        learnt = super()._learn_structure(inputs, y)
+        return {**learnt, "neighbors_": neighbor_graph(self.neighbors, inputs.samples, inputs.data.shape[0])}
 
     def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
         return [*super()._weighted(learnt), (learnt["neighbors_"], self.beta, True)]
-
-    def _default_graph(self) -> MarginalFisher:
-        return MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

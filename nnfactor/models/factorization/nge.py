@@ -1,8 +1,4 @@
-"""Nonnegative graph embedding, and nonnegative discriminative tensor factorization (Wang et al. 2009a).
-
-Wang, Song, Yan, Zhang and Zhang (2009), "Multiplicative nonnegative graph embedding", against the M-matrix rule of
-Yang, Yan, Fu, Li and Huang (2008).
-"""
+"""Nonnegative graph embedding (Wang, Song, Yan, Zhang and Zhang 2009a; M-matrix rule: Yang et al. 2008)."""
 
 from __future__ import annotations
 
@@ -23,7 +19,7 @@ from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import encode_optional_labels
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import graph_over, nonnegative, one_of, whole
+from ..shared.parameters import graph_over, nonnegative, one_of, positive, whole
 from ..shared.solvers import cg_steps, fastest
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
@@ -31,20 +27,19 @@ SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
 
 @dataclass(eq=False, repr=False)
 class MarginalFisher(BaseEstimator):
-    """Graphs of marginal Fisher analysis (Yan et al. 2007), as Wang et al. 2009a and 2009b use them; see `graphs`.
+    """Graphs of marginal Fisher analysis (Yan et al. 2007), as Wang et al. 2009a and 2009b use them.
 
     Parameters
     ----------
     n_neighbors : int or None
-        Neighbours within the class; clipped to n_c - 1. None: min(n_c - 1, 3), as Wang et al. 2009a say; 2009b take
-        n_c - 1: give any large number.
+        Neighbours within the class; clipped to n_c - 1, which Wang et al. 2009b take. None: 3, as 2009a.
     n_pairs : int
         Shortest pairs between each class and the others; 20 in both papers.
 
     Notes
     -----
-    Distances are taken between the samples as given. The papers do not say whether they mean pixels or PCA
-    coefficients: for the latter pass `graph=marginal_fisher_graphs(PCA(...).fit_transform(X), y)`.
+    Distances are between the samples as given. Where the papers mean PCA coefficients, which they do not say, pass
+    `graph=marginal_fisher_graphs(PCA(...).fit_transform(X), y)`.
 
     Examples
     --------
@@ -80,18 +75,16 @@ class NGE(MiniBatches, Factorization):
     n_discriminative : int or None
         q, the columns of V that carry the discriminative part; 0 to k. None: min(number of classes, k).
     alpha : float
-        Weight of both graphs; the papers try 10, 100, 1000. From about 1e6 on, energies drown in float32
-        rounding and the objective bounces: use float64.
+        Weight of both graphs; the papers try 10, 100, 1000. From about 1e6 on use float64: energies drown in rounding.
     graph : "marginal_fisher", MarginalFisher, or (intrinsic, penalty)
-        Built from labels, or given as two adjacencies (dense, scipy sparse or `core.Graph`; weighted or not) over the
-        samples; then `y` may be None and `n_discriminative` is required.
+        Built from labels, or two adjacencies (dense, scipy sparse or `core.Graph`; weighted or not) over the samples;
+        then `y` may be None and `n_discriminative` is required.
     solver : {"auto", "m_matrix", "multiplicative", "mu", "hals", "projected"}
         "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS on
         the same product; one to four sweeps, as many as take half of the product's time (Gillis and Glineur 2012).
-        Its objective can rise for an iteration; what is recorded and published is a pair of nonnegative factors and
-        its objective. The others are plain and monotone. "multiplicative": Wang et al. 2009a, Eqs. 15 and 28.
-        "m_matrix": multiplicative bases and the graph solve for V, the method that it competes with. "hals" and
-        "projected" minimise the same objective without a solve.
+        Its objective can rise for an iteration, as that of `NMF`. The others are plain and monotone. "multiplicative":
+        Wang et al. 2009a, Eqs. 15 and 28. "m_matrix": multiplicative bases and the graph solve for V, the method that
+        it competes with. "hals" and "projected" minimise the same objective without a solve.
     basis_rule : {"exact", "paper"}
         How a basis sees the graphs. "paper" is the printed split (Eq. 15): correct, and slow at large alpha. For
         multiplicative bases only.
@@ -100,33 +93,27 @@ class NGE(MiniBatches, Factorization):
     inner_iter : int or "auto"
         CG steps or sweeps (auto: 5). One sweep is the multiplicative rule. Automatic CG steps are 4, and grow with the
         cube root of the penalty, alpha times the mean degree of a graph, where that is above 100 (solver="m_matrix":
-        1000), to 24 at most. Momentum needs a more exact V: at alpha = 1000 it took 24 iterations with 12 steps to
-        10 % above the best on ORL and 40 with 4, on the digits 80 instead of more than 200; at alpha = 10 more
-        steps than 4 gain nothing.
+        1000, for momentum needs a more exact V), to 24 at most.
     inner_tol : float or None
         Solve every system to this relative residual instead, e.g. 1e-10 for reference solutions. Slow.
     sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
 keep_embeddings
         As for `NTF`.
     batch_size : int or None
-        None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples as `NMF`
-        does, without momentum, with the graphs over all samples: a batch sees what it is linked to, so that the
-        objective above never rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs achieve
-        less than iterations over all samples, because what is linked across batches is not solved together.
+        As for `NMF`, without momentum, with the graphs over all samples: a batch knows what it is linked to, so that
+        the objective above never rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs
+        achieve less than iterations over all samples: what is linked across batches is not solved together.
     forgetting : float
-        For `partial_fit`, as for `NMF`. That builds the graphs inside each batch and so minimises the sum of the
-        batches' own objectives: hand in several samples of each class at once, and choose
-        `MarginalFisher(n_pairs=...)` in proportion to the batch. The first batch with labels settles
-        `n_discriminative=None`.
+        For `partial_fit`, as for `NMF`. That builds the graphs inside each batch: hand in several samples of each class
+        at once, and choose `MarginalFisher(n_pairs=...)` in proportion to the batch. The first batch with labels
+        settles `n_discriminative=None`.
 
     Attributes
     ----------
     embedding_ : (n_samples, k)
         The fitted, graph-informed V. `transform` computes coefficients without the graphs.
-    factors_ : list of (d_b, k)
-        Unit columns, the norms are in V (or zero columns).
-    graph_ : (Graph, Graph)
-    classes_ : array; n_discriminative_ : int
+    factors_ : list of (d_b, k), columns of unit length, or zero; the norms are in V
+    graph_ : (Graph, Graph); classes_ : array; n_discriminative_ : int
     components_, loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, sample_shape_, fit_info_
         As for `NTF`. `loss_` is the full objective above.
 
@@ -156,21 +143,21 @@ keep_embeddings
 
     _tensors = True
     _weights: ClassVar[tuple[str, ...]] = ("alpha",)
+    _default_graph: ClassVar[MarginalFisher] = MarginalFisher()  # what graph="marginal_fisher" means
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Build the two graphs; code the classes that they come from."""
         n = inputs.data.shape[0]
         codes, classes = encode_optional_labels(y, n)
-        builder = self._default_graph() if isinstance(self.graph, str) else self.graph
-        if not isinstance(builder, BaseEstimator):
-            graphs = tuple(graph_over(A, f"graph[{i}]", n) for i, A in enumerate(builder))
+        if not self._builds_graphs:
+            graphs = tuple(graph_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
         elif codes is None:
             raise ValueError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None: "
-                "graph='marginal_fisher' is built from labels (-1: unlabelled); without labels pass "
-                "graph=(intrinsic, penalty) and n_discriminative"
+                f"{type(self).__name__} requires y to be passed, but the target y is None: graph='marginal_fisher' is "
+                "built from labels (-1: unlabelled); without them pass graph=(intrinsic, penalty) and n_discriminative"
             )
         else:
+            builder = self._default_graph if isinstance(self.graph, str) else self.graph
             graphs = builder.build(inputs.samples, codes)
         return {"graph_": graphs, "classes_": classes, "codes": codes}
 
@@ -188,7 +175,7 @@ keep_embeddings
         return cp_model(inputs, self.n_components, terms, rules, method, normalize=normalize_columns)
 
     def _graph_terms(self, names: tuple[str, ...], learnt: Learnt) -> list[Laplacian]:
-        """Each graph over its columns of V, weighed by the column norms of the bases."""
+        """Put each graph on its columns of V, weighed by the column norms of the bases."""
         q, split = self._discriminative(learnt), "net" if self.basis_rule == "exact" else "paper"
         return [
             Laplacian(graph, "V", names[1:], float(weight), slice(q) if discriminative else slice(q, None), split)
@@ -196,18 +183,18 @@ keep_embeddings
         ]
 
     def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
-        """Graphs, their weights, and whether the discriminative columns or the others have them."""
+        """List graphs, their weights, and whether the discriminative columns or the others have them."""
         own, between = learnt["graph_"]
         return [(own, self.alpha, True), (between, self.alpha, False)]
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
-        """Graphs inside the batch; the roles of the columns are settled by the first batch that has labels."""
-        if not isinstance(self.graph, str | BaseEstimator):
+        """Build graphs inside the batch; the first batch that has labels settles the roles of the columns."""
+        if not self._builds_graphs:
             raise ValueError(
                 "partial_fit builds the graphs of every batch; graph=(intrinsic, penalty) over all samples cannot be "
                 "cut to a batch. Use graph='marginal_fisher' or MarginalFisher(...), or fit with batch_size"
             )
-        learnt = dict(self._learn(inputs, y))
+        learnt = dict(self._learn_structure(inputs, y))
         known, classes = getattr(self, "classes_", np.array([])), learnt["classes_"]
         if len(known):
             learnt["n_discriminative_"] = self.n_discriminative_
@@ -223,9 +210,10 @@ keep_embeddings
         found = super()._results(inputs, learnt, model, run)
         return {**found, "n_discriminative_": self._discriminative(learnt)}
 
-    def _default_graph(self) -> MarginalFisher:
-        """Return what graph="marginal_fisher" means."""
-        return MarginalFisher()
+    @property
+    def _builds_graphs(self) -> bool:
+        """Whether the graphs are built from labels, not given."""
+        return isinstance(self.graph, str | BaseEstimator)
 
     def _discriminative(self, learnt: Learnt) -> int:
         """Count the discriminative columns."""
@@ -233,7 +221,7 @@ keep_embeddings
         if "n_discriminative_" in learnt:
             return int(learnt["n_discriminative_"])
         if q is None:
-            if not n_classes and not isinstance(self.graph, str | BaseEstimator):
+            if not n_classes and not self._builds_graphs:
                 raise ValueError("n_discriminative is required with graph=(intrinsic, penalty) and no labels; got None")
             return min(n_classes, self.n_components)
         if not isinstance(q, numbers.Integral) or isinstance(q, bool) or not 0 <= q <= self.n_components:
@@ -243,12 +231,9 @@ keep_embeddings
     def _check_parameters(self) -> None:
         super()._check_parameters()
         nonnegative("alpha", self.alpha)
-        known = isinstance(self.graph, MarginalFisher) or (
-            isinstance(self.graph, str) and self.graph == "marginal_fisher"
-        )
-        if not known and not (
-            isinstance(self.graph, Sequence) and len(self.graph) == 2 and not isinstance(self.graph, str)
-        ):
+        named, listed = isinstance(self.graph, str), isinstance(self.graph, Sequence)
+        known = self.graph == "marginal_fisher" if named else listed and len(self.graph) == 2
+        if not known and not isinstance(self.graph, MarginalFisher):
             raise ValueError(
                 f"graph={self.graph!r} is not known; use 'marginal_fisher', MarginalFisher(...) or a pair "
                 "(intrinsic, penalty) of adjacencies"
@@ -257,30 +242,21 @@ keep_embeddings
         one_of("basis_rule", self.basis_rule, ("exact", "paper"))
         one_of("inner", self.inner, ("cg", "sweeps"))
         if self.basis_rule == "paper" and self.solver not in ("multiplicative", "mu", "m_matrix"):
-            raise ValueError(
-                f"basis_rule='paper' is the printed multiplicative rule; solver={self.solver!r} has other bases. "
-                "Use solver='multiplicative' or 'm_matrix'"
-            )
+            other = f"solver={self.solver!r} has other bases. Use solver='multiplicative' or 'm_matrix'"
+            raise ValueError(f"basis_rule='paper' is the printed multiplicative rule; {other}")
         if self.inner_iter != "auto":
             whole("inner_iter", self.inner_iter, also="'auto' or ")
-        if self.inner_tol is not None and not (isinstance(self.inner_tol, numbers.Real) and self.inner_tol > 0):
-            raise ValueError(f"inner_tol must be None or a number > 0, got {self.inner_tol!r}")
+        if self.inner_tol is not None:
+            positive("inner_tol", self.inner_tol, also="None or ")
 
     def _graph_solve(self, graphs: list[Laplacian]) -> Rule:
-        """How the graph systems of V are solved."""
+        """Make the rule that solves the graph systems of V."""
         if self.inner_tol is not None:
             return partial(m_matrix, tol=float(self.inner_tol))
-        effort = self._inner_effort(graphs)
-        return partial(m_matrix, cg=0, sweeps=effort) if self.inner == "sweeps" else partial(m_matrix, cg=effort)
-
-    def _inner_effort(self, graphs: list[Laplacian]) -> int:
-        """CG steps or sweeps for one product with the data."""
-        if not isinstance(self.inner_iter, str):
-            return int(self.inner_iter)
-        if self.inner == "sweeps" or self.solver not in ("auto", "m_matrix"):
-            return SWEEPS
         strength = max(float(cast(float, term.weight)) * term.graph.mean_degree for term in graphs)
-        return cg_steps(strength, momentum=self.solver == "auto")
+        usual = SWEEPS if self.inner == "sweeps" else cg_steps(strength, momentum=self.solver == "auto")
+        effort = usual if isinstance(self.inner_iter, str) else int(self.inner_iter)
+        return partial(m_matrix, cg=0, sweeps=effort) if self.inner == "sweeps" else partial(m_matrix, cg=effort)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

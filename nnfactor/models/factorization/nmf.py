@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..shared.base import Factorization, cp_model, fit_term, mode_names
+from ...core import BetaFit, Fit
+from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.minibatch import MiniBatches
 from ..shared.parameters import beta_of
 from ..shared.solvers import unsupervised_method, unsupervised_rule
 
-FILLED = 0.1  # share of entries that are not zero: with fewer, a product with the data costs no more than a HALS sweep
+MOSTLY_ZERO = 0.1  # share of nonzero entries below which a product with the data costs no more than a HALS sweep
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -30,22 +31,17 @@ class NMF(MiniBatches, Factorization):
         needs data without zeros.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
         "auto" extrapolates. Frobenius: HALS with restarts (Ang and Gillis 2019), 4 sweeps for one product with the
-        data, 6 from 40 components on, 5 for tensors (of 1 to 7 sweeps, these or their neighbours took the least time
-        to 0.5 % above the best on digits, faces and planted factors), 2 for a matrix with more than nine zeros in ten,
-        whose products cost no more than sweeps (however it is stored: storage must not change the factors; counts with
-        0.6 to 5 % nonzeros took up to half the time of 6); it needs fewer iterations to a common objective
-        than as many plain sweeps. Other losses: multiplicative with Nesterov's weights (Hien, Leplat and Gillis 2024),
-        about half the iterations; proved for 1 <= beta <= 2. The objective can rise for an iteration; what is recorded
-        and published is a pair of nonnegative factors and its objective, never an extrapolated point, and a fit that
-        goes on from `init` begins without momentum.
+        data, 6 from 40 components on, 5 for tensors, 2 for a matrix with more than nine zeros in ten, however it is
+        stored: measured, these take the least time. Other losses: multiplicative with Nesterov's weights (Hien, Leplat
+        and Gillis 2024), about half the iterations; proved for 1 <= beta <= 2. The objective can rise for an iteration;
+        what is recorded and published is a pair of nonnegative factors and its objective, never an extrapolated point.
         The others are plain and monotone: "hals" (one sweep per product; Cichocki and Phan 2009), "multiplicative"
         (= "mu"; zeros are absorbing) and "projected". Losses other than Frobenius take "auto" and "multiplicative".
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random with the data's mean.
         Arrays are copied and used as given: their zeros stay zeros under "multiplicative".
     n_init : int
-        Restarts, run as one batch with a stop each; run 0 starts from `init`, the others at random; the best is kept,
-        all are in `restarts_`.
+        Restarts, run as one batch with a stop each; run 0 starts from `init`, the others at random; the best is kept.
     max_iter : int
         Iterations at most.
     tol : float
@@ -70,20 +66,18 @@ class NMF(MiniBatches, Factorization):
         None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples, and
         `max_iter` counts epochs. A visit solves the coefficients of the batch, then improves the bases on sums over all
         samples, each as last visited: the objective of all samples never rises after the first epoch. It stops when an
-        epoch lowered that objective by no more than tol / 10 of its start value (an epoch stands for an iteration). A
-        closing pass solves V again, and `loss_` is the objective of what is published. Keeps one number for each
-        batch, feature and component: take batches of several times k samples. For the losses "frobenius" and
-        "kullback-leibler". Callbacks find the sums beside the factors.
+        epoch lowered that objective by no more than tol / 10 of its start value. Keeps one number for each batch,
+        feature and component: take batches of several times k samples. For the losses "frobenius" and
+        "kullback-leibler".
     forgetting : float
         For `partial_fit` only: sums over the samples before a batch are multiplied by (n_before / n_after) **
         forgetting: early batches count less, for their coefficients were solved with poor bases (Mairal et al. 2010).
-        0 forgets nothing. With the default, one pass over 50 000 planted samples in batches of 500 or 2000 came within
-        0.2 % of the objective of a full fit. Larger values follow a changing stream sooner.
+        0 forgets nothing; larger values follow a changing stream sooner. 4: one pass over 50 000 planted samples came
+        within 0.2 % of a full fit.
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V.
+    embedding_ : (n_samples, k), the fitted V
     factors_ : list with U (m, k); components_ : (k, m), its transpose
     loss_ : float
         The objective, summed from the residual in float64.
@@ -93,12 +87,10 @@ class NMF(MiniBatches, Factorization):
     history_ : dict
         Equal-length arrays "iteration", "objective", "seconds"; entry 0 is the start.
     restarts_ : dict
-        With `n_init > 1`: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)] as published, and on
+        With `n_init > 1`, factors as published: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)], and on
         request "embeddings" (n_init, n_samples, k).
-    fit_info_ : dict
-        Device, dtype, seeds and versions.
-    n_steps_, n_samples_seen_ : int
-        With mini-batches: batches visited, samples they came from.
+    fit_info_ : dict with device, dtype, seeds and versions
+    n_steps_, n_samples_seen_ : int, with mini-batches: batches visited, samples they came from
     moments_ : dict
         After `partial_fit`: the sums that stand for the stream, float64, of data divided by "scale".
 
@@ -126,8 +118,9 @@ class NMF(MiniBatches, Factorization):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, beta = inputs.data, beta_of(self.loss)
-        few = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < FILLED
-        rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, few)
-        method = unsupervised_method(self.solver, beta)
-        rules = dict.fromkeys([*mode_names(data)[1:], "V"], rule)
-        return cp_model(inputs, self.n_components, [fit_term(data, beta)], rules, method, beta)
+        mostly_zero = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < MOSTLY_ZERO
+        rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, mostly_zero)
+        V, *bases = names = mode_names(data)
+        rules, method = dict.fromkeys([*bases, V], rule), unsupervised_method(self.solver, beta)
+        term = Fit(data, names) if beta == 2 else BetaFit(data, names, beta)
+        return cp_model(inputs, self.n_components, [term], rules, method, beta)

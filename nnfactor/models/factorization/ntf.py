@@ -12,12 +12,10 @@ from .nmf import NMF
 class NTF(NMF):
     """Nonnegative CP factorization `X ~ sum_j v_j o u^1_j o u^2_j o ...` of a tensor of any order, samples first.
 
-    As `NMF` (which it is for matrices) with one feature factor per further mode. A sweep costs
-    two products with the data at any order; the tensor is never unfolded.
-
-    `X` may be sparse: a matrix as for `NMF` (or flattened samples with `sample_shape`), and from order 3 on a torch
-    `sparse_coo` tensor, a scipy `coo_array` or a `sparse.COO` of PyData. Work and memory grow with the stored entries
-    only; of the losses, "frobenius" and "kullback-leibler" take sparse tensors.
+    As `NMF` (which it is for matrices) with one feature factor per further mode. A sweep costs two products with the
+    data at any order; the tensor is never unfolded. From order 3 on sparse `X` is a torch `sparse_coo` tensor, a scipy
+    `coo_array` or a `sparse.COO` of PyData, with the loss "frobenius" or "kullback-leibler"; work and memory grow with
+    the stored entries only.
 
     Parameters
     ----------
@@ -33,10 +31,8 @@ keep_embeddings
 
     Attributes
     ----------
-    embedding_ : (n_samples, k); factors_ : list of (d_b, k)
-    sample_shape_ : tuple of int
-        `n_features_in_` and feature names count flattened features.
-    components_ : (k, d_1), for matrices only
+    embedding_ : (n_samples, k); factors_ : list of (d_b, k); components_ : (k, d_1), for matrices only
+    sample_shape_ : tuple of int; `n_features_in_` and feature names count flattened features
     loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
 
@@ -48,17 +44,6 @@ keep_embeddings
     >>> model = NTF(n_components=1, random_state=0).fit(X)
     >>> [F.shape for F in model.factors_], bool(model.reconstruction_err_ < 1e-6)
     ([(3, 1), (4, 1)], True)
-    >>> model.to_cp().rank
-    1
-
-    A sparse tensor, here of three entries:
-
-    >>> import torch
-    >>> at, entries = torch.tensor([[0, 1, 2], [0, 1, 1], [2, 0, 3]]), torch.tensor([4., 2., 1.])
-    >>> X = torch.sparse_coo_tensor(at, entries, check_invariants=True)
-    >>> sparse = NTF(n_components=3, random_state=1, max_iter=100, tol=0).fit(X)
-    >>> [tuple(F.shape) for F in sparse.factors_], bool(sparse.reconstruction_err_ < 1e-4)
-    ([(2, 3), (4, 3)], True)
     """
 
     sample_shape: Sequence[int] | None = None

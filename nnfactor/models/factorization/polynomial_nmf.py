@@ -31,7 +31,8 @@ class PolynomialNMF(InFeatureSpace):
 
         V *= K_xw / (V K_ww);   W *= [X'(K'_xw * V) / (W (K'_ww * V'V))]^(1/(2d - 1))
 
-    Both lower the objective, which carries no 1/2.
+    Both lower the objective, which carries no 1/2. (c W, V / c^d) is the same model: scale components to compare them.
+    Data times c give W times c and the same V.
 
     Parameters
     ----------
@@ -41,30 +42,16 @@ class PolynomialNMF(InFeatureSpace):
         d >= 1; 1 is Frobenius NMF.
     w_rule : {"corrected", "printed"}
         "printed" (Zhang and Liu 2009, Eq. 4) lacks V in the numerator and raises the objective in 16-97 % of steps.
-    init : {"auto", "random", "nndsvda"} or tuple (V, W)
-        As for `NMF`.
-    n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
+    init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
         As for `NMF`. `transform` solves for coefficients in feature space.
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V.
+    embedding_ : (n_samples, k), the fitted V
     factors_ : list with W (m, k), in the units of the data; components_ : (k, m), its transpose
-    loss_, reconstruction_err_ : float
-        The objective above and its square root. Inf if it leaves the floating-point range.
+    loss_, reconstruction_err_ : float, the objective above and its square root; inf beyond the floating-point range
     n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
-
-    Raises
-    ------
-    ValueError
-        Negative data; unknown options.
-
-    Notes
-    -----
-    (c W, V / c^d) is the same model: compare components after scaling them. Multiplying the data by c multiplies W by
-    c and leaves V.
 
     Examples
     --------
@@ -90,10 +77,9 @@ class PolynomialNMF(InFeatureSpace):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         fit = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
-        rules = {"V": multiplicative, "U1": multiplicative}
-        unit = power(inputs.scale, 2.0 * self.degree)
-        term = fit(inputs.data, ("V", "U1"), int(self.degree))
-        return cp_model(inputs, self.n_components, [term], rules, scales=(1.0, inputs.scale), unit=unit)
+        rules, scales = {"V": multiplicative, "U1": multiplicative}, (1.0, inputs.scale)
+        term, unit = fit(inputs.data, ("V", "U1"), int(self.degree)), power(inputs.scale, 2.0 * self.degree)
+        return cp_model(inputs, self.n_components, [term], rules, scales=scales, unit=unit)
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """U in units of the data and V without: the start's objective, which `tol` is relative to, then scales too."""
@@ -105,7 +91,7 @@ class PolynomialNMF(InFeatureSpace):
         found = super()._results(inputs, learnt, model, run)
         return {**found, "reconstruction_err_": math.sqrt(found["loss_"])}
 
-    def _features(self, inputs: Inputs) -> Tensor:
+    def _coefficients(self, inputs: Inputs) -> Tensor:
         U = place_factor(self.factors_[0], inputs.data).double()
         peak = float(U.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
         U = U / peak

@@ -25,8 +25,7 @@ class SemiNMF(Factorization):
     """Semi-nonnegative matrix factorization: `X (n x m) ~ V U'`, V (n x k) nonnegative, X and U (m x k) of any sign.
 
     Minimises `||X - V U'||^2` (Ding, Li and Jordan 2010; Jiang et al. 2014, Eqs. 3-6): in turn
-    `U = X'V (V'V)^+`, exactly, and V >= 0 by one of the rules below. The objective never rises. A soft k-means: rows of
-    V are memberships, columns of U centres.
+    `U = X'V (V'V)^+`, exactly, and V >= 0 by one of the rules below; the objective never rises.
 
     Parameters
     ----------
@@ -34,36 +33,23 @@ class SemiNMF(Factorization):
         Rank k; may exceed both dimensions.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
         For V. "auto": HALS with 4 sweeps (6 from 40 components on) for one product with the data, as in `NMF`; "hals"
-        is one sweep. Zero samples get zero rows at once. "multiplicative" (= "mu") is the printed rule
-        `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`: entries that belong at 0 only creep there, those of a zero
-        sample for hundreds of iterations (the ratio tends to 1 where (U'U)- is not small), and zeros are absorbing.
+        is one sweep. "multiplicative" (= "mu") is the printed rule
+        `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`: entries that belong at 0, as those of zero samples, creep
+        there in hundreds of iterations, and zeros are absorbing.
     exponent : float in (0, 1]
         Of the ratio in the multiplicative rule. 0.5, the printed square root; every exponent up to 1 is monotone,
-        and 1 takes longer steps. The other solvers have none.
+        and 1 takes longer steps.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
-        "auto": nonnegative double SVD with its zeros filled when k <= min(n, m), else random. Arrays are copied and
-        used as given; V >= 0 (the multiplicative rule keeps its zeros), U of any sign. U is solved first, so that only
-        the objective at iteration 0 feels its start.
-    transform_method : {"nnls", "pinv"}
-        How `transform` computes V of samples with U fixed: exact nonnegative least squares, or the pseudo-inverse.
-    n_init, max_iter, tol, random_state, device, dtype, callback, verbose
+        As for `NMF`; V >= 0, U of any sign. U is solved first: only the objective at iteration 0 depends on its start.
+    n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
         As for `NMF`.
 
     Attributes
     ----------
-    embedding_ : (n_samples, k)
-        The fitted V >= 0.
+    embedding_ : (n_samples, k), the fitted V >= 0
     factors_ : list with U (m, k), any sign; components_ : (k, m), its transpose
-    loss_ : float
-        `||X - V U'||^2`, summed from the residual in float64.
-    reconstruction_err_ : float
-        `||X - V U'||`.
-    n_iter_, converged_, history_, restarts_, fit_info_
+    loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, fit_info_
         As for `NMF`.
-
-    Notes
-    -----
-    Scales can move between V and U (V c, U / c) without any change of the objective.
 
     Examples
     --------
@@ -73,8 +59,6 @@ class SemiNMF(Factorization):
     >>> model = SemiNMF(n_components=1, random_state=0).fit(X)
     >>> float(round(model.reconstruction_err_, 6)), bool((model.embedding_ >= 0).all())
     (0.0, True)
-    >>> model.components_.shape
-    (1, 4)
     """
 
     solver: str = "auto"
@@ -88,10 +72,8 @@ class SemiNMF(Factorization):
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         printed = partial(multiplicative, power=float(self.exponent))
-        rules: dict[str, Rule] = {
-            "U1": unconstrained,
-            "V": printed if rule is multiplicative else compose(_cleared, rule),
-        }
+        own = printed if rule is multiplicative else compose(_cleared, rule)
+        rules: dict[str, Rule] = {"U1": unconstrained, "V": own}
         # the Gram of a padded V is singular for the unconstrained rule
         return cp_model(inputs, self.n_components, [SemiFit(inputs.data, mode_names(inputs.data))], rules, padded=False)
 
@@ -104,7 +86,7 @@ class SemiNMF(Factorization):
 
 
 def _cleared(F: Tensor, block: Block) -> Tensor:
-    """Rows without a linear part, those of zero samples, at their minimiser 0: what is left is `v U'U v' >= 0`."""
+    """Set rows without a linear part, those of zero samples, to 0, where what is left, `v U'U v'`, is least."""
     parts = [z != 0 for z in (block.linear_minus, block.linear_plus) if z is not None]
     return F * reduce(torch.logical_or, parts).any(-1, keepdim=True)
 

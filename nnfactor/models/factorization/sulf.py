@@ -198,7 +198,7 @@ class SULF(ClassifierMixin, Factorization):
         views = read_views(self, X, reset=reset, signed=self._signed)
         return replace(views[0], views=tuple(views))
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Classes and one-hot labels; the scales of the views and the unit of the objective."""
         data, views = inputs.data, inputs.views
         codes, classes = encode_classes(y, data.shape[0], stacklevel=6)
@@ -298,7 +298,7 @@ class SULF(ClassifierMixin, Factorization):
         total, each = view_errors(list(inputs.views), factors[0], factors[1:])
         return {"reconstruction_err_": total, "view_errors_": each}
 
-    def _features(self, inputs: Inputs) -> Tensor:
+    def _coefficients(self, inputs: Inputs) -> Tensor:
         """`min sum_p pi_p ||x^p - v U^p'||^2` over v >= 0 with U^p and pi fixed; labels have no part in it."""
         G = B = torch.zeros(1, dtype=torch.float64, device=inputs.data.device)
         for view, U, size, pi in zip(inputs.views, self.factors_, self._sizes, self.view_weights_, strict=True):

@@ -8,6 +8,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -17,13 +18,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ...core import Fit, Rule, Run, Term, run, step
+from ...core import Rule, Run, Term, run, step
 from ...core.data.base import Data
 from ...core.factors import as_factor, components, gram, reconstruct
 from ...core.solve import init
 from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
 from ...core.solve.run import Method, strict_precision
-from ...core.terms.beta import BetaFit
 from .fitting import Learnt, Model, fit_together
 from .inputs import Inputs, PickledOnCPU, given_start, place_factor, read, run_environment
 from .parameters import loss_exponent, one_of, whole
@@ -32,10 +32,9 @@ from .restore import forget_and_restore_on_error
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of the factorizations; a subclass says what its model is in `_model`.
+    """Base of the factorizations; a subclass says what its model is in `_model`, and documents the parameters.
 
-    Sample factor `"V"`, feature factors `"U1"`, `"U2"`, ... in mode order. Parameters are documented where they are
-    declared, in the subclasses.
+    Sample factor `"V"`, feature factors `"U1"`, `"U2"`, ... in mode order.
     """
 
     n_components: int = field(kw_only=False)
@@ -54,7 +53,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     @property
     def _signed(self) -> bool:
-        """Whether data may be negative; then the feature factors are free, and only V is nonnegative."""
+        """Tell whether data may be negative; then the feature factors are free, and only V is nonnegative."""
         return False
 
     def _read(self, X: Any, reset: bool) -> Inputs:
@@ -62,19 +61,20 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         shape = getattr(self, "sample_shape", None) if reset else getattr(self, "sample_shape_", None)
         return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
 
-    def _learn(self, inputs: Inputs, y: Any) -> Learnt:
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Learn what does not depend on rank and weights: graphs, classes. Names that end in `_` are published."""
         return {}
 
     @abstractmethod
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
-        """Terms, rules and factors for these data."""
+        """Make the terms, rules and factors for these data."""
 
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
-        """Where a restart begins: the first as `init` says, the others at random."""
+        """Make the start of a restart: the first as `init` says, the others at random."""
         if restart or isinstance(self.init, str):
-            svd = not restart and takes_svd(self.init, model.data, int(self.n_components))
-            factors = self._draw(model, seeds[restart], svd)
+            first, width = model.data[0], sum(X.shape[1] for X in model.data)
+            svd = self.init == "auto" and first.order == 2 and model.rank <= min(first.shape[0], width)
+            factors = self._draw(model, seeds[restart], not restart and (svd or self.init == "nndsvda"))
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
@@ -82,15 +82,14 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """Start from singular vectors, or at random."""
-        data, k = model.data[0], int(self.n_components)
-        return init.nndsvda(data, k, seed) if svd else init.random(data, k, seed)
+        return (init.nndsvda if svd else init.random)(model.data[0], model.rank, seed)
 
     def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
-        """From the start to the end, for one problem or a batch."""
+        """Run one problem, or a batch, to its end."""
         return run(model.terms, model.rules, start, method=model.method, **limits_of(self))
 
-    def _features(self, inputs: Inputs) -> Tensor:
-        """Coefficients of new samples, in the units of the data."""
+    def _coefficients(self, inputs: Inputs) -> Tensor:
+        """Compute coefficients of new samples, in the units of the data."""
         bases = [place_factor(F, inputs.data) for F in self.factors_]
         return solve_coefficients(inputs.data, bases, loss_exponent(self), self.transform_method) * inputs.scale
 
@@ -107,8 +106,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         Raises
         ------
         ValueError
-            Bad data or parameters; the message names the argument, what was found and what would work. Nothing is
-            fitted then.
+            Bad data or parameters; the message says what would work. Nothing is fitted then.
         """
         self._check_parameters()
         with forget_and_restore_on_error(self):
@@ -118,19 +116,16 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return self
 
     def transform(self, X: Any) -> Any:
-        """Coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
+        """Compute coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
 
-        `transform_method="nnls"` minimises the model's own divergence: exact nonnegative least squares for Frobenius.
-        "pinv" is the unconstrained least-squares answer, the papers' features (it can be negative).
-
-        Returns
-        -------
-        array or tensor (n_samples, n_components), in the kind of `X`
+        Returns `(n_samples, n_components)` in the kind of `X`. `transform_method="nnls"` minimises the model's own
+        divergence: exact nonnegative least squares for Frobenius. "pinv" is the unconstrained least-squares answer, the
+        papers' features (it can be negative).
         """
         check_is_fitted(self)
         inputs = self._read(X, reset=False)
         with strict_precision(inputs.data.device):
-            V = self._features(inputs)
+            V = self._coefficients(inputs)
         return inputs.to_caller(V.to(inputs.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
@@ -170,8 +165,8 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
-        """Name the fitted attributes. `run` holds the restarts of this estimator, in a batch at its largest rank."""
-        names, k, best = model.names, int(self.n_components), run.best
+        """Name the fitted attributes. `run` holds the restarts of this estimator, at the largest rank of its batch."""
+        names, k, best, history = model.names, int(self.n_components), run.best, run.history(run.best)
         V, *bases = model.normalize([run.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         in64 |= {n: F[best].double() for n, F in run.factors.items() if n not in in64}
@@ -183,7 +178,9 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
             "loss_": float(in_unit(loss, model.unit)),
             **self._errors(inputs, model, [in64[n] for n in names]),
             **show_factors(inputs, shown[0], shown[1:], self._tensors),
-            **best_history(run, model.unit),
+            "n_iter_": int(run.n_iter[best]),
+            "converged_": bool(run.converged[best]),
+            "history_": history | {"objective": in_unit(history["objective"], model.unit)},
             "fit_info_": run_environment(model.data[0]),
         }
         if self.n_init > 1:
@@ -191,8 +188,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return found
 
     @property
-    def _remedy(self) -> str:
-        """What helps when the objective is not finite."""
+    def _remedy(self) -> str:  # when the objective is not finite
         return "Check the scale of init and of the penalty weights, or use float64"
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
@@ -203,10 +199,8 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """List what a user should be warned of after a fit."""
         found = []
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
-            found.append(
-                f"stopped at max_iter={self.max_iter} before its objective settled to tol={self.tol}; "
-                "raise max_iter or tol"
-            )
+            unsettled = f"stopped at max_iter={self.max_iter} before its objective settled to tol={self.tol}"
+            found.append(f"{unsettled}; raise max_iter or tol")
         if self._vanished():
             found.append(
                 "has a factor that is zero everywhere although the data are not; the penalties are stronger than the "
@@ -215,7 +209,6 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return found
 
     def _vanished(self) -> bool:
-        """Whether a factor is zero everywhere although the data are not."""
         return self.reconstruction_err_ > 0 and not all(bool((F != 0).any()) for F in (self.embedding_, *self.factors_))
 
     def __sklearn_tags__(self) -> Any:
@@ -236,23 +229,10 @@ def cp_model(
     **fields: Any,
 ) -> Model:
     """Make a CP model of the data, whose sample factor carries their scale; `fields` are others of `Model`."""
-    data = inputs.data
+    data, scales = inputs.data, [inputs.scale, *(inputs.data.order - 1) * [1.0]]
     shapes = {name: (d, int(n_components)) for name, d in zip(mode_names(data), data.shape, strict=True)}
-    scales = [inputs.scale, *(data.order - 1) * [1.0]]
-    known: dict[str, Any] = {
-        "shapes": shapes,
-        "data": [data],
-        "scales": scales,
-        "unit": power(inputs.scale, beta),
-        "method": method,
-    }
-    return Model(terms, rules, **(known | fields))
-
-
-def takes_svd(init: str, data: Sequence[Data], n_components: int) -> bool:
-    """Tell whether the first start is made of singular vectors."""
-    fits = data[0].order == 2 and n_components <= min(data[0].shape[0], sum(X.shape[1] for X in data))
-    return init == "nndsvda" or (init == "auto" and fits)
+    usual: dict[str, Any] = {"shapes": shapes, "data": [data], "scales": scales, "unit": power(inputs.scale, beta)}
+    return Model(terms, rules, method=method, **(usual | fields))
 
 
 def limits_of(estimator: Any) -> dict[str, Any]:
@@ -265,26 +245,18 @@ def solve_coefficients(data: Data, bases: list[Tensor], beta: float, method: str
     """Compute the sample factor of new data, float64 where it is solved without iterations."""
     if beta != 2 and method == "nnls":
         return divergence_coefficients(data, bases, beta)
-    G = gram(bases[0].double())
-    for F in bases[1:]:
-        G = G * gram(F.double())
-    placeholder = bases[0].new_empty(data.shape[0], bases[0].shape[1])
-    B = data.mttkrp([placeholder, *bases], 0)
-    if method == "nnls":
-        return nnls(G, B)
-    if len(bases) == 1:  # not from the Gram, which would square the condition number
+    if method == "pinv" and len(bases) == 1:  # not from the Gram, which would square the condition number
         inverse = torch.linalg.pinv(components(bases[0]).double())
         return data.times(as_factor(inverse.to(data.dtype))).double()
-    return pseudo_inverse_coefficients(G, B)
+    G = reduce(torch.mul, [gram(F.double()) for F in bases])
+    B = data.mttkrp([bases[0].new_empty(data.shape[0], len(G)), *bases], 0)
+    return (nnls if method == "nnls" else pseudo_inverse_coefficients)(G, B)
 
 
 def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: bool) -> dict[str, Any]:
     """Name the factors as users see them, and the shapes that go with them; `tensors`: the model takes them."""
-    found = {
-        "embedding_": inputs.to_caller(rows),
-        "factors_": [inputs.to_caller(F) for F in bases],
-        "_given_shape": inputs.shape[1:],
-    }
+    factors = [inputs.to_caller(F) for F in bases]
+    found = {"embedding_": inputs.to_caller(rows), "factors_": factors, "_given_shape": inputs.shape[1:]}
     if tensors:
         found["sample_shape_"] = tuple(inputs.data.shape[1:])
     if len(bases) == 1:
@@ -292,19 +264,12 @@ def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: boo
     return found
 
 
-def best_history(run: Run, unit: float) -> dict[str, Any]:
-    """Tell how the best restart went."""
-    history, best = run.history(run.best), run.best
-    history["objective"] = in_unit(history["objective"], unit)
-    return {"n_iter_": int(run.n_iter[best]), "converged_": bool(run.converged[best]), "history_": history}
-
-
 def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int, embeddings: bool) -> dict[str, Any]:
     """List what every restart came to, factors as published."""
     factors = model.normalize([run.factors[n] for n in model.names])
     rows, *bases = ((F * scale)[..., :n_components] for F, scale in zip(factors, model.scales, strict=True))
-    found: dict[str, Any] = {"loss": in_unit(run.objective, model.unit), "n_iter": run.n_iter}
-    found["factors"] = [inputs.to_caller(F) for F in bases]
+    shown = [inputs.to_caller(F) for F in bases]
+    found = {"loss": in_unit(run.objective, model.unit), "n_iter": run.n_iter, "factors": shown}
     return found | ({"embeddings": inputs.to_caller(model.embed(rows))} if embeddings else {})
 
 
@@ -324,9 +289,3 @@ def power(scale: float, exponent: float) -> float:
 def mode_names(data: Data) -> tuple[str, ...]:
     """`("V", "U1", ...)`: one name per mode, samples first."""
     return ("V", *(f"U{b}" for b in range(1, data.order)))
-
-
-def fit_term(data: Data, beta: float) -> Term:
-    """Make the data term of a loss."""
-    modes = mode_names(data)
-    return Fit(data, modes) if beta == 2 else BetaFit(data, modes, beta)

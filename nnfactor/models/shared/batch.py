@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from .base import Factorization
 from .fitting import fit_together, labelled
+from .parameters import whole
 from .restore import forget_and_restore_on_error
 
 E = TypeVar("E", bound=Factorization)
@@ -24,11 +24,10 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
     small: data are read and graphs built once, and one product with the data serves all.
 
     One batch can hold any `random_state`, `n_init`, `init`, `transform_method` and `keep_embeddings`; any weights of
-    `NGE` (alpha), `N2S2L` (alpha, beta), `GraphNMF` (lam) and `SULF` (beta, gamma, lam); and different `n_components`,
-    padded with zero columns to the largest where the padding costs less than a batch of its own would: ranks that are
-    close, or small data (`SemiNMF` and `SULF`: equal ranks only). Estimators that differ in anything else, or in the
-    rules that their rank or weights imply, form batches of their own, one after the other. An estimator with a
-    `callback` or a `batch_size` is a batch of its own. `verbose` prints lines for a whole batch.
+    `NGE` (alpha), `N2S2L` (alpha, beta), `GraphNMF` (lam) and `SULF` (beta, gamma, lam); and different `n_components`
+    that are close, or any of small data (`SemiNMF` and `SULF`: equal ones only). Estimators that differ in anything
+    else, or in the rules that their rank or weights imply, form batches of their own, one after the other, as does one
+    with a `callback` or a `batch_size`. `verbose` prints lines for a whole batch.
 
     Parameters
     ----------
@@ -38,30 +37,25 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
         As for `fit`.
     max_bytes : int, optional
         Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
-        split into runs of nearly equal size accordingly. None: half of what is free on the device. The results do not
-        depend on it.
+        split into runs accordingly. None: half of what is free on the device. The results do not depend on it.
 
     Returns
     -------
-    list
-        The estimators, in order; complaints are warned of once each. `history_["seconds"]` counts from the start of an
-        estimator's run.
+    list of the estimators, in order; `history_["seconds"]` counts from the start of an estimator's run
 
     Raises
     ------
     ValueError
-        No estimators, different classes, or an estimator with bad parameters, by its position. As after any error, all
-        estimators are what they were.
+        No estimators, different classes, or bad parameters of one, by its position. All are then what they were.
     FloatingPointError, torch.OutOfMemoryError
-        An objective is not finite in any restart; a batch did not fit (says which `max_bytes` would make smaller ones).
+        An objective is not finite in any restart; a batch did not fit (says which `max_bytes` would).
 
     Examples
     --------
     >>> import numpy as np
     >>> from nnfactor import NMF, batch_fit
     >>> X = np.random.default_rng(0).random((30, 4)) @ np.random.default_rng(1).random((4, 20))
-    >>> grid = [NMF(k, random_state=seed) for k in (2, 3, 4) for seed in range(5)]
-    >>> fits = batch_fit(grid, X)
+    >>> fits = batch_fit([NMF(k, random_state=seed) for k in (2, 3, 4) for seed in range(5)], X)
     >>> [f.n_components for f in fits if f.loss_ < 1e-3 * np.sum(X**2)][0], fits[0].embedding_.shape
     (4, (30, 2))
     """
@@ -80,26 +74,22 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
 
 
 def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
-    """Check that estimators are different ones of one class."""
+    """Check that estimators are different objects of one class."""
     estimators = list(estimators)
     if not estimators:
         raise ValueError("estimators is empty; give at least one")
     kind = type(estimators[0])
     for i, estimator in enumerate(estimators):
         if not isinstance(estimator, Factorization):
-            raise ValueError(
-                f"estimators[{i}] is {estimator!r}; batch_fit takes factorizations such as NMF, NTF or NGE"
-            )
+            wanted = "batch_fit takes factorizations such as NMF, NTF or NGE"
+            raise ValueError(f"estimators[{i}] is {estimator!r}; {wanted}")
         if type(estimator) is not kind:
-            raise ValueError(
-                f"estimators[{i}] is of class {type(estimator).__name__}, estimators[0] of {kind.__name__}; "
-                "call batch_fit once for each class"
-            )
+            names = f"estimators[{i}] is of class {type(estimator).__name__}, estimators[0] of {kind.__name__}"
+            raise ValueError(f"{names}; call batch_fit once for each class")
     if len({id(e) for e in estimators}) < len(estimators):
         raise ValueError("estimators holds the same object twice; use sklearn.base.clone")
-    whole = isinstance(max_bytes, numbers.Integral) and not isinstance(max_bytes, bool)
-    if max_bytes is not None and not (whole and max_bytes > 0):
-        raise ValueError(f"max_bytes must be None or a whole number > 0, got {max_bytes!r}")
+    if max_bytes is not None:
+        whole("max_bytes", max_bytes, also="None or ")
     return estimators
 
 
@@ -110,9 +100,6 @@ def _warn(estimators: list[E]) -> None:
         for complaint in estimator._complaints():
             about.setdefault(complaint, []).append(i)
     for complaint, positions in about.items():
-        warnings.warn(
-            f"{type(estimators[0]).__name__}: {len(positions)} of {len(estimators)} estimators (positions "
-            f"{', '.join(map(str, positions))}): each {complaint}",
-            ConvergenceWarning,
-            stacklevel=3,
-        )
+        name, some = type(estimators[0]).__name__, f"{len(positions)} of {len(estimators)} estimators"
+        where = f"{some} (positions {', '.join(map(str, positions))})"
+        warnings.warn(f"{name}: {where}: each {complaint}", ConvergenceWarning, stacklevel=3)

@@ -32,13 +32,14 @@ from ...core.solve.run import Method, strict_precision
 from ...core.terms.base import Weight
 from .inputs import Inputs
 
-# Columns times entries of X that may be wasted to save a batch. On one core a batch costs 1 to 3 ms a sweep whatever is
-# in it; padding that wasted up to 3e6 took 0.5 to 0.9 of the time (two of 24 cases: 1.1, 1.2), 30 x 40 to 1000 x 800.
-# A GPU has the same fixed costs and, estimated, a thousand times the throughput.
+# Columns times entries of X that may be wasted to save a batch: on one core a batch costs 1 to 3 ms a sweep whatever is
+# in it. A GPU has the same fixed costs and, estimated, a thousand times the throughput.
 PADDING = {"cpu": 3e6, "cuda": 3e9}
 
 # Parameters that may differ inside a family, beside the weights that a class names as `_weights`.
-FREE = ("random_state", "n_init", "init", "n_components", "transform_method", "keep_embeddings")
+MAY_DIFFER = ("random_state", "n_init", "init", "n_components", "transform_method", "keep_embeddings")
+
+PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run
 
 READ = ("n_features_in_", "feature_names_in_", "_views")  # what reading notes on the first of a family
 
@@ -49,38 +50,19 @@ Learnt = Mapping[str, Any]  # what data and labels say; entries that end in an u
 class Model:
     """What an estimator minimises, over which factors, by which rules, and what its factors mean to the user.
 
-    Parameters
-    ----------
-    terms : sequence of Term
-        The objective is the sum of their values.
-    rules : mapping of str to Rule
-        One for each factor that is updated, in the order of the updates.
-    shapes : mapping of str to (int, int)
-        The factors in the order in which `init` gives and `factors_` shows them, the sample factor first.
-    data : sequence of Data
-        What is factored, in the units of the run: one, or one for each view.
-    scales : sequence of float
-        One for each factor: its multiple in the units of the user's data.
-    unit : float
-        What the objective is multiplied with to be that of the user's data.
-    method : callable
-        Makes a sweep of terms and rules.
-    normalize, embed : callables, optional
-        The factors (a list of tensors) as published; one row per sample from the sample factor.
-    padded : bool
-        Whether a smaller rank may run with zero columns, which every rule keeps at exactly zero.
+    Times `scales`, factors are in the units of the user's data; times `unit`, the objective is.
     """
 
-    terms: Sequence[Term]
-    rules: Mapping[str, Rule]
-    shapes: Mapping[str, tuple[int, int]]
-    data: Sequence[Data]
-    scales: Sequence[float]
+    terms: Sequence[Term]  # the objective is the sum of their values
+    rules: Mapping[str, Rule]  # one for each factor that is updated, in the order of the updates
+    shapes: Mapping[str, tuple[int, int]]  # factors as `init` gives and `factors_` shows them, the sample factor first
+    data: Sequence[Data]  # what is factored, in the units of the run: one, or one for each view
+    scales: Sequence[float]  # one for each factor
     unit: float = 1.0
-    method: Method = step
-    normalize: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors
-    embed: Callable[[Tensor], Tensor] = lambda V: V
-    padded: bool = True
+    method: Method = step  # makes a sweep of terms and rules
+    normalize: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors  # as they are published
+    embed: Callable[[Tensor], Tensor] = lambda V: V  # from the sample factor to one row per sample
+    padded: bool = True  # whether a smaller rank may run with zero columns, which every rule keeps at exactly zero
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -125,7 +107,7 @@ def fit_together(
         inputs = first._read(X, reset=True)
         noted = {name: vars(first)[name] for name in READ if name in vars(first)}
         with strict_precision(inputs.data.device):
-            learnt = first._learn(inputs, y)
+            learnt = first._learn_structure(inputs, y)
             members = []
             for estimator in family:
                 with labelled(label, estimator):
@@ -153,7 +135,7 @@ def family_key(estimator: Any) -> Hashable:
     """Name what a family agrees in. An estimator with a callback or with mini-batches runs alone."""
     if estimator.callback is not None or getattr(estimator, "batch_size", None) is not None:
         return id(estimator)
-    may_differ = {*FREE, *estimator._weights}
+    may_differ = {*MAY_DIFFER, *estimator._weights}
     return tuple(
         (name, _identity(value)) for name, value in estimator.get_params(deep=False).items() if name not in may_differ
     )
@@ -162,8 +144,8 @@ def family_key(estimator: Any) -> Hashable:
 def batches(members: Sequence[Member]) -> list[list[Member]]:
     """Group members that run as one batch: equal ranks, or ranks whose padding costs less than a batch of their own.
 
-    Ranks are taken from the largest down. A rank joins the batch of the larger one when the columns that its problems
-    gain, times the entries of the data, are below `PADDING`: measured, what a batch costs whatever is in it.
+    From the largest down, a rank joins the batch of the larger one when the columns that its problems gain, times the
+    entries of the data, are below `PADDING`.
     """
     found: list[list[Member]] = []
     for alike in group(members, lambda m: m.model.key):
@@ -270,15 +252,8 @@ def select_problems(run: Run, begin: int, end: int) -> Run:
             rows.append((iteration, seconds, problems[a:b] - begin, values[a:b]))
     alone = len(run.objective) == 1
     factors = {n: (F[None] if alone and F.dim() in (0, 2) else F)[begin:end] for n, F in run.factors.items()}
-    here = slice(begin, end)
-    return replace(
-        run,
-        factors=factors,
-        objective=run.objective[here],
-        n_iter=run.n_iter[here],
-        converged=run.converged[here],
-        rows=rows,
-    )
+    columns: dict[str, Any] = {name: getattr(run, name)[begin:end] for name in PER_PROBLEM}
+    return replace(run, factors=factors, rows=rows, **columns)
 
 
 def concatenate_runs(runs: Sequence[Run]) -> Run:
@@ -287,13 +262,9 @@ def concatenate_runs(runs: Sequence[Run]) -> Run:
         return runs[0]
     shifts = np.cumsum([0, *(len(r.objective) for r in runs)])
     rows = [(i, s, p + shift, v) for r, shift in zip(runs, shifts, strict=False) for i, s, p, v in r.rows]
-    factors = {
-        n: (concatenate if F.dim() == 3 else torch.cat)([r.factors[n] for r in runs])
-        for n, F in runs[0].factors.items()
-    }
-    columns: dict[str, Any] = {
-        name: np.concatenate([getattr(r, name) for r in runs]) for name in ("objective", "n_iter", "converged")
-    }
+    join = lambda name, F: (concatenate if F.dim() == 3 else torch.cat)([r.factors[name] for r in runs])
+    factors = {name: join(name, F) for name, F in runs[0].factors.items()}
+    columns: dict[str, Any] = {name: np.concatenate([getattr(r, name) for r in runs]) for name in PER_PROBLEM}
     return replace(runs[0], factors=factors, rows=rows, **columns)
 
 
@@ -335,7 +306,7 @@ def labelled(label: Callable[[Any], str], estimator: Any) -> Iterator[None]:
 
 @contextmanager
 def _explain_memory(problems: int, each: Callable[[], int]) -> Iterator[None]:
-    """Out of memory: say what would work."""
+    """Say what would work if memory runs out."""
     try:
         yield
     except torch.OutOfMemoryError as error:

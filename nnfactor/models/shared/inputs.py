@@ -29,7 +29,7 @@ from ...core.factors import as_factor
 
 
 def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
-    """`init` as arrays, samples first: checked, copied, cast, used as given; `free` feature factors have any sign."""
+    """Read `init` as arrays, samples first: checked, copied, cast; `free` feature factors have any sign."""
     wanted = ", ".join(f"{n} {s}" for n, s in shapes.items())
     if not isinstance(arrays, Sequence) or len(arrays) != len(shapes):
         found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
@@ -74,31 +74,16 @@ class PickledOnCPU:
 class Inputs:
     """Data as an estimator reads them, and the way back to the caller.
 
-    Attributes
-    ----------
-    data : Data
-        On the working device, divided by `scale`.
-    unscaled : Data
-        The same before the division.
-    X : Tensor, sparse matrix, sparse tensor or Data
-        What they were read from; of dense data the tensor on the working device.
-    scale : float
-        A power of two; 1 unless the data are so large or small that squares would leave the floating-point range.
-    as_torch : bool
-        Whether the caller works with tensors (results then stay on the device), else with numpy.
-    shape : tuple of int
-        The shape that was given.
-    views : tuple of Inputs
-        All views, where an estimator takes several; the first is this one.
+    `scale` is a power of two; 1 unless the data are so large or small that squares leave the floating-point range.
     """
 
-    data: Data
-    unscaled: Data
-    X: Any
+    data: Data  # on the working device, divided by `scale`
+    unscaled: Data  # the same before the division
+    X: Any  # what they were read from: a sparse matrix or tensor, Data; of dense data the tensor on the working device
     scale: float
-    as_torch: bool
-    shape: tuple[int, ...]
-    views: tuple[Inputs, ...] = ()
+    as_torch: bool  # whether the caller works with tensors (results then stay on the device), else with numpy
+    shape: tuple[int, ...]  # as given
+    views: tuple[Inputs, ...] = ()  # all views, where an estimator takes several; the first is this one
 
     @property
     def samples(self) -> Tensor | sp.csr_array:
@@ -132,9 +117,8 @@ def read(
 ) -> Inputs:
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
-    `tensors` allows more than two dimensions; `sample_shape` folds flattened rows. In `transform` (reset=False) a
-    fitted `sample_shape_` folds them. `signed` lets negative entries in. `Data` of any storage kind keep their dtype
-    and stay where they are.
+    `tensors` allows more than two dimensions; `sample_shape` folds flattened rows; `signed` lets negative entries in.
+    `Data` of any storage kind keep their dtype and stay where they are.
     """
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
@@ -158,22 +142,14 @@ def read(
 
 def run_environment(data: Data) -> dict[str, str]:
     """List what `fit_info_` records of every fit: where, in which precision, with which versions."""
-    return {
-        "device": str(data.device),
-        "dtype": str(data.dtype).removeprefix("torch."),
-        "torch": torch.__version__,
-        "numpy": np.__version__,
-        "scikit-learn": sklearn.__version__,
-    }
+    versions = {"torch": torch.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
+    return {"device": str(data.device), "dtype": str(data.dtype).removeprefix("torch."), **versions}
 
 
 def choose_device(device: Any, X: Any) -> torch.device:
     """Choose the working device: asked for, or the tensor's own, or CUDA when present, or the CPU.
 
-    Raises
-    ------
-    ValueError
-        The device does not exist, or is not the tensor's (data are moved between accelerators by the caller only).
+    Data are moved between accelerators by the caller only.
     """
     there = X.device if isinstance(X, Tensor | Data) else None
     if isinstance(device, str) and device == "auto":
@@ -190,7 +166,7 @@ def choose_device(device: Any, X: Any) -> torch.device:
 
 
 def choose_dtype(dtype: Any) -> torch.dtype | None:
-    """None for "auto" (the data's own), else torch.float32 or torch.float64."""
+    """Choose the working precision, None for "auto": the data's own."""
     if isinstance(dtype, str) and dtype == "auto":
         return None
     known = {"float32": torch.float32, "float64": torch.float64}
@@ -211,7 +187,9 @@ def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
     array = isinstance(X, np.ndarray)
     if isinstance(X, Tensor | Data) or (array and X.ndim > 2) or (not array and is_sparse_tensor(X)):
         if len(X.shape) < 2 or (len(X.shape) > 2 and not tensors):
-            raise ValueError(_wrong_order(X.shape, tensors))
+            wanted = "at least 2 dimensions, samples first" if tensors else "2 dimensions (n_samples, n_features)"
+            advice = "" if tensors else ", or use NTF, NGE or N2S2L, which take tensors"
+            raise ValueError(f"X has shape {tuple(X.shape)}; it must have {wanted}. Reshape your data{advice}")
         if array:
             refuse_other_than_real(X.dtype, "X")
             if 0 in X.shape:
@@ -220,21 +198,8 @@ def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
         return X
     if array and X.dtype.kind == "c":
         raise ValueError("Complex data not supported: X holds complex numbers")
-    return validate_data(
-        estimator,
-        X,
-        reset=reset,
-        accept_sparse=list(FORMATS),
-        dtype=[np.float64, np.float32],
-        ensure_all_finite=False,
-        ensure_min_samples=1,
-    )
-
-
-def _wrong_order(shape: tuple[int, ...], tensors: bool) -> str:
-    wanted = "at least 2 dimensions, samples first" if tensors else "2 dimensions (n_samples, n_features)"
-    advice = "" if tensors else ", or use NTF, NGE or N2S2L, which take tensors"
-    return f"X has shape {tuple(shape)}; it must have {wanted}. Reshape your data{advice}"
+    kept = {"accept_sparse": list(FORMATS), "dtype": [np.float64, np.float32], "ensure_all_finite": False}
+    return validate_data(estimator, X, reset=reset, **kept)
 
 
 def _count_features(estimator: Any, n: int, reset: bool) -> None:
@@ -243,19 +208,15 @@ def _count_features(estimator: Any, n: int, reset: bool) -> None:
         if hasattr(estimator, "feature_names_in_"):
             del estimator.feature_names_in_
     elif n != estimator.n_features_in_:
-        raise ValueError(
-            f"X has {n} features, but {type(estimator).__name__} is expecting {estimator.n_features_in_} features "
-            "as input"
-        )
+        name, known = type(estimator).__name__, estimator.n_features_in_
+        raise ValueError(f"X has {n} features, but {name} is expecting {known} features as input")
 
 
 def _fold(X: Any, sample_shape: tuple[int, ...]) -> Any:
     """Fold flattened rows to `(n, *sample_shape)`; of a sparse matrix into a sparse tensor."""
     if isinstance(X, Data):
-        raise ValueError(
-            f"X is {type(X).__name__} of shape {X.shape}, which sample_shape={tuple(sample_shape)} cannot fold; make "
-            "data of the folded array"
-        )
+        kind = f"X is {type(X).__name__} of shape {X.shape}"
+        raise ValueError(f"{kind}, which sample_shape={tuple(sample_shape)} cannot fold; make data of the folded array")
     if len(X.shape) != 2 or prod(sample_shape) != X.shape[1]:
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "

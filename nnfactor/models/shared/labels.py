@@ -19,8 +19,7 @@ MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
 def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Return integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
 
-    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects (NaN stands for all
-    that is missing: NaT, pandas.NA). A marker is never a class.
+    Unlabelled are -1 and NaN among numbers, and None, NaN, NaT, pandas.NA, -1 and "-1" among strings and objects.
 
     >>> encode_labels([3, -1, 7], 3)
     (array([ 0, -1,  1]), array([3, 7]))
@@ -56,11 +55,8 @@ def encode_classes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray,
     if y is None:
         return np.full(n_samples, -1), np.array([])
     if len(shape := y.shape if hasattr(y, "shape") else np.asarray(y).shape) == 2 and shape[1] == 1:
-        warnings.warn(
-            "A column-vector y was passed when a 1d array was expected; use y.ravel()",
-            DataConversionWarning,
-            stacklevel=stacklevel,
-        )
+        told = "A column-vector y was passed when a 1d array was expected; use y.ravel()"
+        warnings.warn(told, DataConversionWarning, stacklevel=stacklevel)
     codes, classes = encode_labels(y, n_samples)
     if classes.dtype.kind == "f" and (broken := classes[classes != np.floor(classes)]).size:
         raise ValueError(

@@ -97,7 +97,7 @@ class MiniBatches:
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
         """Learn from one batch of a stream what does not depend on the rank."""
-        return cast(Any, self)._learn(inputs, y)
+        return cast(Any, self)._learn_structure(inputs, y)
 
     def _past_graphs(self, names: tuple[str, ...]) -> list[Laplacian]:
         """Return the graphs that `fit` used, to go on from them."""

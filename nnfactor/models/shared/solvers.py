@@ -10,7 +10,7 @@ from ...core import Rule, bmme, compose, hals, her, multiplicative, projected_gr
 from ...core.solve.run import Method
 from .parameters import one_of
 
-MOST_SWEEPS = 4  # of HALS for one product: see `hals_sweeps`
+MOST_SWEEPS = 4  # of HALS for one product: six saved a tenth of the iterations and no time
 
 CG, MOST_CG = 4, 24  # automatic CG steps, at least and at most
 
@@ -18,10 +18,7 @@ STRONG = 1000.0  # strength of graphs (see `cg_steps`) up to which the fewest ar
 
 
 def cg_steps(strength: float, momentum: bool = True) -> int:
-    """CG steps for one product with the data: growing as the cube root of the graphs' strength, where that is large.
-
-    The strength is the weight of a graph times its mean degree.
-    """
+    """CG steps for one product with the data: as the cube root of a graph's weight times its mean degree, if large."""
     enough = STRONG / 10 if momentum else STRONG
     times = min(max(1.0, strength / enough), (MOST_CG / CG) ** 3)
     return round(CG * times ** (1 / 3))
@@ -30,10 +27,9 @@ def cg_steps(strength: float, momentum: bool = True) -> int:
 def hals_sweeps(shape: Sequence[int], n_components: int) -> tuple[int, ...]:
     """HALS sweeps over the factor of every mode, for one product of that mode with data of this shape.
 
-    One, and as many more as take half the time of the product and a sweep (Gillis and Glineur 2012), by their
-    arithmetic: a product takes `prod(shape) k`, a sweep over d rows `d k^2`. Four at most: to 10 % above the best
-    objective, six saved a tenth of the iterations and no time. Zeros that sparse data do not store count as well: the
-    same data give the same factors however they are stored.
+    One, and as many more as take half the time of the product and a sweep (Gillis and Glineur 2012): a product takes
+    `prod(shape) k` operations, a sweep over d rows `d k^2`. Zeros that sparse data do not store count as well: the same
+    data give the same factors however they are stored.
     """
     product = prod(shape)
     return tuple(min(MOST_SWEEPS, 1 + int((1 + product / (d * n_components)) / 2)) for d in shape)
@@ -42,11 +38,10 @@ def hals_sweeps(shape: Sequence[int], n_components: int) -> tuple[int, ...]:
 def fastest(
     names: Sequence[str], shape: Sequence[int], n_components: int, solve: Rule, norms_of: bool = True
 ) -> tuple[dict[str, Rule], Method]:
-    """Rules by factor, V (the first name) last, and the method that makes a sweep of them.
+    """Choose rules by factor and the method of a sweep: bases by HALS; V by `solve`, which knows its graphs, then HALS.
 
-    Bases by HALS; V by `solve`, which knows its graphs, then HALS on the same product. `norms_of`: the graphs weigh
-    columns by the lengths of the bases, so that those may be brought to one, and then sweeps have momentum. Without
-    them the objective falls as V shrinks and the bases grow; momentum would carry them out of float32's range.
+    `norms_of`: the graphs weigh columns by the lengths of the bases, so that those may be brought to one, and then
+    sweeps have momentum. Without them the objective falls as V shrinks and the bases grow, out of float32's range.
     """
     V, *bases = names
     own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
@@ -61,8 +56,8 @@ def unsupervised_method(solver: str, beta: float) -> Method:
     return her if beta == 2 else bmme
 
 
-def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, few: bool = False) -> Rule:
-    """Choose the rule of a solver name in models without graphs; `few`: most of the data's entries are zero."""
+def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, mostly_zero: bool = False) -> Rule:
+    """Choose the rule of a solver name in models without graphs; `mostly_zero`: the data's entries, stored or not."""
     named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected_gradient}
     if solver != "auto" and solver not in named:
         one_of("solver", solver, ("auto", *named))
@@ -73,5 +68,5 @@ def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 
                 "or 'auto'"
             )
         return multiplicative
-    sweeps = 5 if order > 2 else 2 if few else 6 if n_components >= 40 else 4
+    sweeps = 5 if order > 2 else 2 if mostly_zero else 6 if n_components >= 40 else 4
     return named.get(solver) or partial(hals, sweeps=sweeps)
