@@ -73,7 +73,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Make the start of a restart: the first as `init` says, the others at random."""
         if restart or isinstance(self.init, str):
             first, width = model.data[0], sum(X.shape[1] for X in model.data)
-            svd = self.init == "auto" and first.order == 2 and model.rank <= min(first.shape[0], width)
+            svd = self.init == "auto" and first.order == 2 and self.n_components <= min(first.shape[0], width)
             factors = self._draw(model, seeds[restart], not restart and (svd or self.init == "nndsvda"))
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
@@ -82,7 +82,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """Start from singular vectors, or at random."""
-        return (init.nndsvda if svd else init.random)(model.data[0], model.rank, seed)
+        return (init.nndsvda if svd else init.random)(model.data[0], int(self.n_components), seed)
 
     def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
         """Run one problem, or a batch, to its end."""
