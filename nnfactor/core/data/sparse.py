@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
-from .csr import CSR, narrow_csr, row_of_each
+from .csr import CSR, narrow_csr
 from .stored_entries import Piece, StoredEntries
 
 
@@ -61,7 +61,7 @@ class Sparse(StoredEntries):
 
     def coordinates(self) -> list[Tensor]:
         """List row and column of every stored entry."""
-        return [row_of_each(self.rows.crow), self.rows.col.long()]
+        return list(self.rows.coordinates())
 
     def at_entries(self, factors: Sequence[Tensor]) -> Iterator[Piece]:
         """Go through blocks of rows: copies of their values in float64 exist for one block at a time."""

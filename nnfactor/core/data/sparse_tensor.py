@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import as_factor, cached_flat
-from .csr import CSR, narrow, row_of_each
+from .csr import CSR, narrow
 from .stored_entries import Piece, StoredEntries, slices, sum_of
 
 CHUNK = 1 << 20  # numbers in a block of products held at once, unless the data themselves are larger
@@ -192,7 +192,7 @@ class SparseTensor(StoredEntries):
     def coordinates(self) -> list[Tensor]:
         """List the index of every stored entry in every mode, in the order of `rows`."""
         found: dict[int, Tensor] = {}
-        for group, at in zip(self.groups, (row_of_each(self.rows.crow), self.rows.col.long()), strict=True):
+        for group, at in zip(self.groups, self.rows.coordinates(), strict=True):
             tables: list[Any] = [None] if group.table is None else group.table
             found |= {m: at if t is None else t.long()[at] for m, t in zip(group.modes, tables, strict=True)}
         return [found[m] for m in range(self.order)]
