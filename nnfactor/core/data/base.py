@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from math import frexp, ldexp, prod
 from typing import Any, Self
@@ -130,7 +130,8 @@ class Data(ABC):
 
     def sqnorm(self) -> Tensor:
         """Compute `||X||^2`, a float64 scalar (kept)."""
-        return self.cache("sqnorm", (), lambda: _square_sum(self.entries()).to(self.device))
+        squares = lambda: sum_of(X.double().square().sum() for X in self.entries())
+        return self.cache("sqnorm", (), lambda: squares().to(self.device))
 
     def mean(self) -> Tensor:
         """Average all entries, a float64 scalar."""
@@ -152,11 +153,21 @@ class Data(ABC):
 
     def _summary(self) -> Tensor:
         """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
-        return self.cache("summary", (), lambda: _summarize(self.entries()).to(self.device))
+
+        def summarize() -> Tensor:
+            low, high, total, count = torch.stack([_summarize(X) for X in self.entries()]).unbind(1)
+            return torch.stack([low.min(), high.max(), total.sum(), count.sum()]).to(self.device)
+
+        return self.cache("summary", (), summarize)
 
     def rows_at_once(self, columns: int, problems: int = 1) -> int:
         """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
         return max(1, self.chunk // max(1, problems * columns))
+
+    def _product_blocks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor]]:
+        """Iterate over row ranges of `left right'` and what it is there: `(..., rows, columns)`, new tensors."""
+        step = self.rows_at_once(right.shape[-2], prod(left.shape[:-2]))
+        return ((rows, left[..., rows, :] @ right.mT) for rows in slices(left.shape[-2], step))
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
         """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
@@ -180,6 +191,16 @@ def sample_sqnorms(data: Data) -> Tensor:
     return torch.cat([part.double().square().sum(1) for part in rows])
 
 
+def slices(total: int, step: int) -> Iterator[slice]:
+    """Cut `0 .. total` into slices of `step` at most."""
+    return (slice(a, min(a + step, total)) for a in range(0, total, step))
+
+
+def sum_of(parts: Iterable[Tensor]) -> Tensor:
+    """Add the parts, one at a time."""
+    return reduce(torch.add, parts)
+
+
 def sum64(Z: Tensor, batch: int = 0) -> Tensor:
     """Sum all dimensions behind the first `batch`, in float64."""
     return Z.sum(tuple(range(batch, Z.dim())), dtype=torch.float64)
@@ -199,15 +220,5 @@ def power_of_two(size: float, reach: float = 0, lowest: int = -1000) -> float:
     return ldexp(1.0, max(frexp(size)[1] - 1, lowest))
 
 
-def _square_sum(entries: Iterator[Tensor]) -> Tensor:
-    return reduce(torch.add, (X.double().square().sum() for X in entries))
-
-
-def _summarize(entries: Iterator[Tensor]) -> Tensor:
-    pieces = torch.stack(
-        [
-            torch.stack([*(v.double() for v in X.aminmax()), X.sum(dtype=torch.float64), X.count_nonzero().double()])
-            for X in entries
-        ]
-    )
-    return torch.stack([pieces[:, 0].min(), pieces[:, 1].max(), pieces[:, 2].sum(), pieces[:, 3].sum()])
+def _summarize(X: Tensor) -> Tensor:
+    return torch.stack([*(v.double() for v in X.aminmax()), X.sum(dtype=torch.float64), X.count_nonzero().double()])

@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
-from .base import Data, sum64
+from .base import Data, sum64, sum_of
 
 
 class Dense(Data):
@@ -28,23 +28,23 @@ class Dense(Data):
 
     def __init__(self, X: Tensor, cut: int | None = None) -> None:
         super().__init__(X.shape, X.dtype, X.device, X)
-        self.X, self.cut = X, cut or (1 if self.order == 2 else even_split(X.shape))
-        sides = prod(self.shape[: self.cut]), prod(self.shape[self.cut :])
-        self.rows_per_problem = sum(sides)  # of the Khatri-Rao products of the two groups
-        view = X if self.order == 2 else _view(X, sides)
-        self._view = view if view is not None and 1 in view.stride() else None
+        self.X, self.cut = X, cut or even_split(X.shape)
+        self._sides = prod(self.shape[: self.cut]), prod(self.shape[self.cut :])
+        self.rows_per_problem = sum(self._sides)  # of the Khatri-Rao products of the two groups
 
     @property
     def matrix(self) -> Tensor:
         """The data as a matrix between the two groups: a view of X, or a kept copy where its strides allow none."""
-        if self._view is not None:  # shows what is written to X: nobody has to ask the cache
-            return self._view
-        return self.cache("matrix", (), lambda: self.X.reshape(prod(self.shape[: self.cut]), -1).contiguous())
+
+        def make() -> Tensor:
+            matrix = self.X.reshape(self._sides)
+            return matrix if 1 in matrix.stride() else matrix.contiguous()
+
+        return self.cache("matrix", (), make)
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over rows of the matrix, in pieces."""
-        matrix = self.matrix
-        return iter(matrix.split(max(1, self.chunk // matrix.shape[1])))
+        return iter(self.matrix.split(self.rows_at_once(self._sides[1])))
 
     def samples(self) -> Tensor:
         """Give the array itself."""
@@ -72,13 +72,12 @@ class Dense(Data):
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum `d_beta(X, [[factors]])` over all entries, float64, in row chunks of the reconstruction."""
-        left, right = self._groups(factors)
-        if beta == 2:
-            parts = [sum64((X - Y).square(), Y.dim() - 2) for _, X, Y in self._chunks(left, right)]
-            return reduce(torch.add, parts)
-        floor = self._floor()
-        parts = [sum64(div.loss(X, Y.clamp(min=floor), beta), Y.dim() - 2) for _, X, Y in self._chunks(left, right)]
-        return reduce(torch.add, parts).clamp(min=0)  # rounding alone could go below
+        floor = None if beta == 2 else self._floor()
+        loss = lambda X, Y: div.loss(X, Y if floor is None else Y.clamp_(min=floor), beta)
+        parts = (
+            sum64(loss(self.matrix[rows], Y), Y.dim() - 2) for rows, Y in self._product_blocks(*self._groups(factors))
+        )
+        return sum_of(parts).clamp(min=0)  # rounding alone could go below
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """Compute the MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, in row chunks of the reconstruction `Y`."""
@@ -86,15 +85,21 @@ class Dense(Data):
         inside, floor = mode < self.cut, self._floor()
         minus: list[Tensor] = []
         plus: list[Tensor] = []
-        for rows, X, Y in self._chunks(left, right):
+        for rows, Y in self._product_blocks(left, right):
             other = right.mT if inside else left[..., rows, :].mT
-            for ratio, parts in zip(div.ratios(X, Y.clamp_(min=floor), beta), (minus, plus), strict=True):
+            for ratio, parts in zip(
+                div.ratios(self.matrix[rows], Y.clamp_(min=floor), beta), (minus, plus), strict=True
+            ):
                 if ratio is not None:
                     parts.append(other @ (ratio.mT if inside else ratio))
         here, at = (factors[: self.cut], mode) if inside else (factors[self.cut :], mode - self.cut)
         joined = [torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z) for z in (minus, plus) if z]
         reduced = [contract_others(z.mT, here, at) for z in joined]
         return reduced[0], reduced[1] if plus else multiply_column_sums(factors, mode)
+
+    def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+        """Multiply the factors of each of the two groups (Khatri-Rao)."""
+        return khatri_rao(factors[: self.cut]), khatri_rao(factors[self.cut :])
 
     def _floor(self) -> Tensor:
         """Compute what a reconstruction is clamped to before it divides: far below the precision of the data.
@@ -103,23 +108,3 @@ class Dense(Data):
         """
         least = lambda: (self.X.max() * torch.finfo(self.dtype).eps ** 2).clamp(min=tiny(self.dtype))
         return self.cache("floor", (), least)
-
-    def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
-        """Multiply the factors of each of the two groups (Khatri-Rao)."""
-        return khatri_rao(factors[: self.cut]), khatri_rao(factors[self.cut :])
-
-    def _chunks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor, Tensor]]:
-        """Iterate over row ranges with `X` and `Y = left right'` on them; `Y` is new and may be written to."""
-        matrix = self.matrix
-        step = self.rows_at_once(matrix.shape[1], prod(left.shape[:-2]))
-        for a in range(0, len(matrix), step):
-            rows = slice(a, a + step)
-            yield rows, matrix[rows], left[..., rows, :] @ right.mT
-
-
-def _view(X: Tensor, sides: tuple[int, int]) -> Tensor | None:
-    """View an array as a matrix, if its strides allow that."""
-    try:
-        return X.view(sides)
-    except RuntimeError:
-        return None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from math import prod
 
 import numpy as np
 import scipy.sparse as sp
@@ -85,10 +84,7 @@ class Sparse(StoredEntries):
 
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
         """Compute `V U'` in blocks of rows."""
-        V, U = factors
-        step = self.rows_at_once(self.shape[1], prod(V.shape[:-2]))
-        for a in range(0, self.shape[0], step):
-            yield slice(a, a + step), V[..., a : a + step, :] @ U.mT
+        return self._product_blocks(*factors)
 
 
 def _multiply(X: CSR, F: Tensor) -> Tensor:

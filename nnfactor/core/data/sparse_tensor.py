@@ -15,8 +15,9 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import as_factor, cached_flat
+from .base import slices, sum_of
 from .csr import CSR, narrow
-from .stored_entries import Piece, StoredEntries, slices, sum_of
+from .stored_entries import Piece, StoredEntries
 
 CHUNK = 1 << 20  # numbers in a block of products held at once, unless the data themselves are larger
 

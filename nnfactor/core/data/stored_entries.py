@@ -16,8 +16,8 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import TensorCache, tiny
-from ..factors import gram
-from .base import Data, sum64
+from ..factors import gram, multiply_column_sums
+from .base import Data, slices, sum64, sum_of
 from .csr import CSR
 
 Piece = tuple[Tensor, Tensor]  # stored entries and the reconstruction there, (c,) each
@@ -103,15 +103,10 @@ class StoredEntries(Data):
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """Compute the first through the stored entries only, the second by Grams or by column sums."""
-        others = [F for b, F in enumerate(factors) if b != mode]
         if beta == 2:
-            G = reduce(torch.mul, map(gram, others))
+            G = reduce(torch.mul, (gram(F) for b, F in enumerate(factors) if b != mode))
             return self.mttkrp(factors, mode), (G @ factors[mode].mT).mT
-        plus = (
-            reduce(torch.mul, (F.sum(-2, keepdim=True) for F in others))
-            if beta == 1
-            else self._power_product(factors, mode, beta)
-        )
+        plus = multiply_column_sums(factors, mode) if beta == 1 else self._power_product(factors, mode, beta)
         return each_problem(lambda *Fs: self.ratio_product(Fs, mode, beta), factors), plus
 
     def _power_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
@@ -188,13 +183,3 @@ def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor
     if beta <= 0:
         return div.loss(x, y, beta).sum(dtype=torch.float64)
     return (div.loss(x, y, beta) - div.loss(torch.zeros_like(y), y, beta)).sum(dtype=torch.float64)
-
-
-def sum_of(parts: Iterator[Tensor] | Sequence[Tensor]) -> Tensor:
-    """Add the parts, one at a time."""
-    return reduce(torch.add, parts)
-
-
-def slices(total: int, step: int) -> Iterator[slice]:
-    """Cut `0 .. total` into slices of `step` at most."""
-    return (slice(a, min(a + step, total)) for a in range(0, total, step))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property, reduce
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -62,15 +62,14 @@ class Graph:
             raise ValueError("Graph needs an adjacency, cliques, or both; both are None")
         if not 0 <= clique_weight < np.inf:
             raise ValueError(f"clique_weight must be a finite number >= 0, got {clique_weight!r}")
-        self.cliques = None if cliques is None else _compact(cliques)
+        self.cliques = None if cliques is None else _number_cliques(cliques)
         self.adjacency = _canonical(sp.csr_array((len(cliques),) * 2) if adjacency is None else adjacency)
         if self.cliques is not None and self.cliques.shape != (self.n_nodes,):
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
         self.identity = id(self.adjacency), id(self.cliques)
-        pairs = 0 if self.cliques is None else self._pairs
-        total = float(self.adjacency.sum() + self.clique_weight * pairs)
-        self.mean_degree = total / max(1, self.adjacency.shape[0])
+        total = float(self.adjacency.sum() + self.clique_weight * self._pairs)
+        self.mean_degree = total / max(1, self.n_nodes)
         self._placed: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
 
     @cached_property
@@ -98,10 +97,7 @@ class Graph:
 
     def on(self, F: Tensor) -> _OnDevice:
         """Place the graph on the device and in the dtype of `F`, once for each."""
-        key = (F.device, F.dtype)
-        if key not in self._placed:
-            self._placed[key] = _OnDevice(self, F.device, F.dtype)
-        return self._placed[key]
+        return self._placed.setdefault((F.device, F.dtype), _OnDevice(self, F.device, F.dtype))
 
     def degree(self, F: Tensor) -> Tensor:
         """Sum of the weights at every node, `(n, 1)`, on the device and in the dtype of `F`."""
@@ -113,20 +109,17 @@ class Graph:
             raise ValueError(f"a graph of {self.n_nodes} nodes cannot act on {rows.shape[0]} rows")
         return self.on(rows).product(rows, out)
 
-    def __matmul__(self, F: Tensor) -> Tensor:
-        return self.times(F)
-
     def times(self, F: Tensor, columns: slice | None = None) -> Tensor:
         """`S F` for all columns of a factor or some, `(..., n, s)`."""
         out = self._times(F, columns)
         return out if F.dim() == 2 else out.view(F.shape[-2], *F.shape[:-2], -1).movedim(0, -2)
 
+    __matmul__ = times
+
     def energy(self, F: Tensor, columns: slice | None = None) -> Tensor:
         """`f' L f` for every column of `F` (or some), `(..., 1, k)`: sum over edges of w (f_i - f_j)^2."""
         shape = (*F.shape[:-2], 1, -1)
-        return self.cache(
-            ("energy", _ends(columns)), (F,), lambda: self.on(F).energy(cached_flat(F, columns)).view(shape)
-        )
+        return self.cache(f"energy {columns}", (F,), lambda: self.on(F).energy(cached_flat(F, columns)).view(shape))
 
     def energy_parts(self, F: Tensor, columns: slice | None = None) -> tuple[Tensor, Tensor]:
         """`f' D f` and `f' S f`, whose difference is the energy; the product is kept for `times` of the same factor."""
@@ -136,7 +129,7 @@ class Graph:
 
     def _times(self, F: Tensor, columns: slice | None, keep: bool = False) -> Tensor:
         """`S F` row-major, which is kept for as long as F is the last factor that somebody wanted kept."""
-        key = ("times", _ends(columns))
+        key = f"times {columns}"
         if keep:
             return self.cache(key, (F,), lambda: self.product(cached_flat(F, columns)))
         seen = self.cache.known(key, (F,))
@@ -155,15 +148,10 @@ class Graph:
         return f"Graph({self.n_nodes} nodes, {self.n_edges} edges)"
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("adjacency", "cliques", "clique_weight", "mean_degree")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in ("adjacency", "cliques", "clique_weight", "mean_degree")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, identity=(id(state["adjacency"]), id(state["cliques"])), _placed={})
-
-
-def _ends(columns: slice | None) -> tuple[int, int] | None:
-    return None if columns is None else (columns.start, columns.stop)
 
 
 def as_graph(graph: Any, name: str = "graph") -> Graph:
@@ -176,9 +164,22 @@ def as_graph(graph: Any, name: str = "graph") -> Graph:
         raise type(error)(f"{name}: {error}") from None
 
 
+class _Cliques(NamedTuple):
+    """Cliques on a device; what is said of a sample is of the clique that it is in."""
+
+    indicator: CSR  # (cliques, n), one-hot columns
+    place: Tensor  # (n,): its row of the indicator; 0 outside
+    sizes: Tensor  # (n, 1): its size; 1 outside
+    weights: Tensor  # (n, 1): the weight of its edges; 0 outside
+
+    def sums(self, rows: Tensor) -> Tensor:
+        """Sum the rows of each sample's clique."""
+        return self.indicator.product(rows).index_select(0, self.place)
+
+
 @dataclass(eq=False)
 class _OnDevice:
-    """One graph on one device: adjacency, incidence and class sums as CSR, built when first used."""
+    """One graph on one device: adjacency, incidence and cliques as CSR, built when first used."""
 
     graph: Graph
     device: torch.device
@@ -201,73 +202,45 @@ class _OnDevice:
             pieces.append(self._csr(sp.csr_array((values, (rows, ends)), shape=(len(r), n))))
         return pieces
 
-    @property
-    def _cliques(self) -> np.ndarray:
-        """Of a graph that has some."""
-        assert self.graph.cliques is not None
-        return self.graph.cliques
-
     @cached_property
-    def weights(self) -> Tensor:
-        """(n, 1): the weight of the sample's clique edges, 0 outside."""
-        return self._tensor(self.graph.clique_weight * (self._cliques >= 0))[:, None]
-
-    @cached_property
-    def sizes(self) -> Tensor:
-        """(n, 1): the size of the sample's clique, 1 outside."""
-        c = self._cliques
-        return self._tensor(np.where(c >= 0, np.bincount(c[c >= 0], minlength=1)[np.maximum(c, 0)], 1))[:, None]
-
-    @cached_property
-    def indicator(self) -> CSR:
-        """(classes, n) one-hot rows of the cliques."""
-        c = self._cliques
-        inside = np.flatnonzero(c >= 0)
+    def cliques(self) -> _Cliques | None:
+        if (c := self.graph.cliques) is None:
+            return None
+        (inside,), place = np.nonzero(c >= 0), np.maximum(c, 0)
         shape = (int(c.max(initial=0)) + 1, len(c))
-        return self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
-
-    @cached_property
-    def centre_weights(self) -> Tensor:
-        """(n, 1): what squared distances to the mean of a clique count, its size times its weight."""
-        return self.weights * self.sizes
-
-    @cached_property
-    def classes(self) -> Tensor:
-        return torch.from_numpy(np.maximum(self._cliques, 0)).to(self.device)
+        indicator = self._csr(sp.csr_array((np.ones(len(inside)), (c[inside], inside)), shape=shape))
+        sizes = np.where(c >= 0, np.bincount(c[inside], minlength=1)[place], 1)
+        weights = self.graph.clique_weight * (c >= 0)
+        return _Cliques(indicator, torch.from_numpy(place).to(self.device), self._column(sizes), self._column(weights))
 
     @cached_property
     def degree(self) -> Tensor:
-        degree = self._tensor(np.asarray(self.graph.adjacency.sum(axis=1)).ravel())[:, None]
-        if self.graph.cliques is None:
-            return degree
-        return degree + self.weights * (self.sizes - 1)
+        degree = self._column(self.graph.adjacency.sum(axis=1))
+        return degree if self.cliques is None else degree + self.cliques.weights * (self.cliques.sizes - 1)
 
     def product(self, rows: Tensor, out: Tensor | None) -> Tensor:
         out = rows.new_empty(rows.shape) if out is None else out
         out = out.zero_() if self.adjacency is None else self.adjacency.product(rows, out)
-        if self.graph.cliques is not None:
-            out.addcmul_(self._class_sums(rows).sub_(rows), self.weights)
+        if self.cliques is not None:
+            out.addcmul_(self.cliques.sums(rows).sub_(rows), self.cliques.weights)
         return out
 
     def energy(self, rows: Tensor) -> Tensor:
         parts = [piece.product(rows).square_().sum(0) for piece in self.incidence]
-        if self.graph.cliques is not None:
-            centred = rows - self._class_sums(rows).div_(self.sizes)
-            parts.append(centred.square_().mul_(self.centre_weights).sum(0))
+        if self.cliques is not None:  # squared distances to the mean of a clique count its size times its weight
+            centred = rows - self.cliques.sums(rows).div_(self.cliques.sizes)
+            parts.append(centred.square_().mul_(self.cliques.weights * self.cliques.sizes).sum(0))
         return reduce(torch.add, parts) if parts else rows.new_zeros(rows.shape[1])
-
-    def _class_sums(self, rows: Tensor) -> Tensor:
-        return self.indicator.product(rows).index_select(0, self.classes)
 
     def _csr(self, matrix: sp.csr_array) -> CSR:
         return CSR.from_scipy(matrix, self.device, self.dtype)
 
-    def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(self.device, self.dtype)
+    def _column(self, values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.asarray(values, dtype=np.float64)).to(self.device, self.dtype).view(-1, 1)
 
 
-def _compact(cliques: Any) -> np.ndarray:
-    """Clique numbers 0, 1, ... without gaps, -1 for none."""
+def _number_cliques(cliques: Any) -> np.ndarray:
+    """Give cliques the numbers 0, 1, ... without gaps, -1 for none."""
     cliques = np.asarray(cliques)
     if cliques.dtype.kind not in "iu":
         raise ValueError(f"cliques must be whole numbers (-1: in none), got dtype {cliques.dtype}")
