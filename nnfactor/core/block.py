@@ -170,16 +170,12 @@ class Block:
 
     def merged(self) -> Block:
         """Return the same block with one quad for all that share rows, sign and columns."""
-        groups: dict[tuple[int, int, int | None, int | None], list[Quad]] = {}
+        groups: dict[tuple[int, int, str], list[Quad]] = {}
         for q in self.quads:
-            start, stop = (None, None) if q.columns is None else (q.columns.start, q.columns.stop)
-            groups.setdefault((id(q.row_matrix), q.sign, start, stop), []).append(q)
+            groups.setdefault((id(q.row_matrix), q.sign, str(q.columns)), []).append(q)
         if len(groups) == len(self.quads):
             return self
-        one = (
-            g[0] if len(g) == 1 else replace(g[0], column_matrix=_merge([q.column_matrix for q in g]))
-            for g in groups.values()
-        )
+        one = (replace(g[0], column_matrix=_merge([q.column_matrix for q in g])) for g in groups.values())
         return replace(self, quads=tuple(one))
 
     def without(self, quads: Sequence[Quad]) -> Block:
@@ -218,11 +214,10 @@ def split_signs(Z: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
 
 def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
     """Add blocks, each times its weight `(..., 1, 1) >= 0`."""
-    quads = [
-        replace(q, column_matrix=w * q.column_matrix) for b, w in zip(blocks, weights, strict=True) for q in b.quads
-    ]
+    both = list(zip(blocks, weights, strict=True))
+    quads = tuple(replace(q, column_matrix=w * q.column_matrix) for b, w in both for q in b.quads)
     linear_minus = _sum_of(weights, [b.linear_minus for b in blocks])
-    return Block(tuple(quads), linear_minus, _sum_of(weights, [b.linear_plus for b in blocks]))
+    return Block(quads, linear_minus, _sum_of(weights, [b.linear_plus for b in blocks]))
 
 
 def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:

@@ -16,13 +16,8 @@ class TensorCache:
 
     "Not changed" means identity and version: the same tensor objects, not written to since. The cache holds its inputs,
     so that none of their addresses can be used again. Values of inputs that record gradients (or of inference tensors,
-    which carry no version) are never kept.
-
-    Parameters
-    ----------
-    *data : Tensor
-        Inputs of every value beside those of a call; the attribute `data` lists them. Writes that leave no new version
-        (to a numpy array of the same memory, or to an inference tensor) are not noticed.
+    which carry no version) are never kept. `data` are inputs of every value beside those of a call; writes to them that
+    leave no new version (to a numpy array of the same memory, or to an inference tensor) are not noticed.
     """
 
     def __init__(self, *data: Tensor) -> None:

@@ -50,7 +50,7 @@ def khatri_rao(factors: Sequence[Tensor]) -> Tensor:
 def mttkrp(X: Tensor, factors: Sequence[Tensor], mode: int) -> Tensor:
     """Multiply an unfolded tensor with the Khatri-Rao product of all factors but one: `(..., d_mode, k)`.
 
-    `X` has `len(factors)` dimensions behind those of a batch. The solvers use the two-group form of `core.data.Dense`.
+    `X` has `len(factors)` dimensions behind those of a batch. The solvers use the two-group form of `core.data`.
     """
     others = [F for b, F in enumerate(factors) if b != mode]
     return unfold(X, mode, len(factors)) @ khatri_rao(others) if others else X.unsqueeze(-1)
@@ -192,9 +192,8 @@ def choose(first: Tensor, new: Tensor, old: Tensor) -> Tensor:
         return new if first else old
     *batch, n, k = new.shape
     pair = torch.cat([old.mT.reshape(-1, k * n), new.mT.reshape(-1, k * n)])
-    index = first.reshape(-1).long()
-    size = len(index)
-    index = index if size == 1 else index * size + torch.arange(size, device=index.device)
+    size = first.numel()
+    index = first.reshape(-1) * size + torch.arange(size, device=first.device)
     return pair.index_select(0, index).view(*batch, k, n).mT
 
 
@@ -244,8 +243,7 @@ def outer_weights(rows: Tensor, columns: Tensor, like: Tensor) -> Tensor:
 def multiply_batch(X: Tensor, F: Tensor, onto: Tensor | None = None) -> Tensor:
     """Compute `X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows.
 
-    If `onto` is given, a component-major tensor, the product is added to it in place: a new tensor costs more than the
-    addition.
+    Added in place to `onto`, a component-major tensor, if given: a new tensor costs more than the addition.
     """
     *batch, rows, k = F.shape
     flat = F.mT.reshape(-1, rows)

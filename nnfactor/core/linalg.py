@@ -30,9 +30,9 @@ def project_simplex(points: Tensor) -> Tensor:
 
 
 def invert_spectrum(values: Tensor, vectors: Tensor, cut: float) -> Tensor:
-    """Return `E diag(1 / values) E'`, `(..., k, k)`, without the values that are at most `cut` of the largest in size.
+    """Return `E diag(1 / values) E'` of an eigendecomposition `(..., k)`, E `(..., k, k)`.
 
-    `values (..., k)` and `vectors` E `(..., k, k)` are those of an eigendecomposition.
+    Values that are at most `cut` of the largest in size are left out.
     """
     keep = values.abs() > cut * values.abs().amax(-1, keepdim=True)
     inverse = torch.where(keep, 1 / torch.where(keep, values, 1), 0)
@@ -102,14 +102,13 @@ def conjugate_gradients(
         A symmetric positive semidefinite matrix times columns `(n, c)`; it returns a new tensor.
     x, residual : Tensor (n, c)
         The start, which is overwritten, and `b - product(x)`.
-    steps : int
-        Steps at most.
-    enough : Tensor (c,), optional
-        Squared norms of the residuals at which to stop; the host reads them in every `every`-th step. Without them all
-        steps are taken, and nothing counts as settled.
+    steps, enough : int; Tensor (c,), optional
+        Steps at most, and squared norms of the residuals at which to stop, which the host reads in every `every`-th
+        step. Without them all steps are taken, and nothing counts as settled.
     """
+    squares = lambda z: z.square().sum(0)  # two passes, and four times as fast as a norm over rows
     p = r = residual
-    pp = rr = _squares(r)  # squared lengths: that of p by recursion, because p was orthogonal to r
+    pp = rr = squares(r)  # squared lengths: that of p by recursion, because p was orthogonal to r
     floor = torch.finfo(x.dtype).eps
     for i in range(steps):
         if enough is not None and i % every == 0 and bool((rr <= enough).all()):
@@ -121,15 +120,10 @@ def conjugate_gradients(
         if i == steps - 1:
             break
         r = torch.addcmul(r, a, Ap, value=-1)
-        before, rr = rr, _squares(r)
+        before, rr = rr, squares(r)
         b = _ratio(rr, before)
         p, pp = torch.addcmul(r, b, p), torch.addcmul(rr, b * b, pp)
     return x, False
-
-
-def _squares(z: Tensor) -> Tensor:
-    """Return sums of squares of the columns (two passes, and four times as fast as a norm over rows)."""
-    return z.square().sum(0)
 
 
 def _ratio(a: Tensor, b: Tensor) -> Tensor:

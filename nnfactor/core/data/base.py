@@ -26,17 +26,13 @@ class Data(ABC):
 
     Parameters
     ----------
-    shape : sequence of int
-    dtype : torch.dtype
-        torch.float32 or torch.float64: of all products.
-    device : torch.device
-        Where products are made.
+    shape, dtype, device : sequence of int, torch.dtype, torch.device
+        All products are in this dtype, float32 or float64, and on this device.
     *inputs : Tensor
         Tensors that hold the entries. What is kept of the data is made anew when one of them was written to in place.
 
     Attributes
     ----------
-    shape, dtype, device : as given
     order : int
         Number of modes.
     cut : int
@@ -139,7 +135,7 @@ class Data(ABC):
 
     def smallest(self) -> float:
         """Find the smallest entry, stored or not."""
-        least = self._summary().tolist()[0]
+        least = float(self._summary()[0])
         return least if self.entries_read == prod(self.shape) else min(0.0, least)
 
     def largest(self) -> float:
@@ -149,7 +145,7 @@ class Data(ABC):
 
     def filled(self) -> float:
         """Count the share of the entries that are not zero."""
-        return self._summary().tolist()[3] / prod(self.shape)
+        return float(self._summary()[3]) / prod(self.shape)
 
     def _summary(self) -> Tensor:
         """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
@@ -160,14 +156,9 @@ class Data(ABC):
 
         return self.cache("summary", (), summarize)
 
-    def rows_at_once(self, columns: int, problems: int = 1) -> int:
-        """Count the rows of a reconstruction, of so many columns for so many problems, that make a chunk."""
-        return max(1, self.chunk // max(1, problems * columns))
-
-    def _product_blocks(self, left: Tensor, right: Tensor) -> Iterator[tuple[slice, Tensor]]:
-        """Iterate over row ranges of `left right'` and what it is there: `(..., rows, columns)`, new tensors."""
-        step = self.rows_at_once(right.shape[-2], prod(left.shape[:-2]))
-        return ((rows, left[..., rows, :] @ right.mT) for rows in slices(left.shape[-2], step))
+    def rows_at_once(self, columns: int) -> int:
+        """Count the rows of so many columns that make a chunk."""
+        return max(1, self.chunk // columns)
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
         """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
@@ -189,6 +180,12 @@ def sample_sqnorms(data: Data) -> Tensor:
         return torch.from_numpy(X.astype(np.float64).power(2).sum(axis=1)).to(data.device)
     rows = X.flatten(1).split(data.rows_at_once(X[0].numel()))
     return torch.cat([part.double().square().sum(1) for part in rows])
+
+
+def product_blocks(left: Tensor, right: Tensor, chunk: int) -> Iterator[tuple[slice, Tensor]]:
+    """Iterate over row ranges of `left right'`, and `(..., rows, columns)` there: new tensors of about a chunk."""
+    step = max(1, chunk // (prod(left.shape[:-2]) * right.shape[-2]))
+    return ((rows, left[..., rows, :] @ right.mT) for rows in slices(left.shape[-2], step))
 
 
 def slices(total: int, step: int) -> Iterator[slice]:

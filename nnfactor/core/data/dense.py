@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
-from .base import Data, sum64, sum_of
+from .base import Data, product_blocks, sum64, sum_of
 
 
 class Dense(Data):
@@ -28,19 +28,18 @@ class Dense(Data):
 
     def __init__(self, X: Tensor, cut: int | None = None) -> None:
         super().__init__(X.shape, X.dtype, X.device, X)
-        self.X, self.cut = X, cut or even_split(X.shape)
+        self.X, self.cut = X, cut or (1 if self.order == 2 else even_split(X.shape))
         self._sides = prod(self.shape[: self.cut]), prod(self.shape[self.cut :])
         self.rows_per_problem = sum(self._sides)  # of the Khatri-Rao products of the two groups
+        view = X if self.order == 2 else _view(X, self._sides)
+        self._view = view if view is not None and 1 in view.stride() else None
 
     @property
     def matrix(self) -> Tensor:
         """The data as a matrix between the two groups: a view of X, or a kept copy where its strides allow none."""
-
-        def make() -> Tensor:
-            matrix = self.X.reshape(self._sides)
-            return matrix if 1 in matrix.stride() else matrix.contiguous()
-
-        return self.cache("matrix", (), make)
+        if self._view is not None:  # shows what is written to X: nobody has to ask the cache
+            return self._view
+        return self.cache("matrix", (), lambda: self.X.reshape(self._sides).contiguous())
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over rows of the matrix, in pieces."""
@@ -75,7 +74,8 @@ class Dense(Data):
         floor = None if beta == 2 else self._floor()
         loss = lambda X, Y: div.loss(X, Y if floor is None else Y.clamp_(min=floor), beta)
         parts = (
-            sum64(loss(self.matrix[rows], Y), Y.dim() - 2) for rows, Y in self._product_blocks(*self._groups(factors))
+            sum64(loss(self.matrix[rows], Y), Y.dim() - 2)
+            for rows, Y in product_blocks(*self._groups(factors), self.chunk)
         )
         return sum_of(parts).clamp(min=0)  # rounding alone could go below
 
@@ -85,7 +85,7 @@ class Dense(Data):
         inside, floor = mode < self.cut, self._floor()
         minus: list[Tensor] = []
         plus: list[Tensor] = []
-        for rows, Y in self._product_blocks(left, right):
+        for rows, Y in product_blocks(left, right, self.chunk):
             other = right.mT if inside else left[..., rows, :].mT
             for ratio, parts in zip(
                 div.ratios(self.matrix[rows], Y.clamp_(min=floor), beta), (minus, plus), strict=True
@@ -108,3 +108,11 @@ class Dense(Data):
         """
         least = lambda: (self.X.max() * torch.finfo(self.dtype).eps ** 2).clamp(min=tiny(self.dtype))
         return self.cache("floor", (), least)
+
+
+def _view(X: Tensor, sides: tuple[int, int]) -> Tensor | None:
+    """View an array as a matrix, if its strides allow that."""
+    try:
+        return X.view(sides)
+    except RuntimeError:
+        return None

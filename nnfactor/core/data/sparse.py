@@ -12,6 +12,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
+from .base import product_blocks
 from .csr import CSR, narrow_csr
 from .stored_entries import Piece, StoredEntries
 
@@ -84,7 +85,7 @@ class Sparse(StoredEntries):
 
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
         """Compute `V U'` in blocks of rows."""
-        return self._product_blocks(*factors)
+        return product_blocks(factors[0], factors[1], self.chunk)
 
 
 def _multiply(X: CSR, F: Tensor) -> Tensor:

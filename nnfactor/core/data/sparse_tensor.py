@@ -65,21 +65,18 @@ class SparseTensor(StoredEntries):
     """A sparse tensor of order 3 or more, seen as one sparse matrix between two groups of modes.
 
     Rows and columns are the combinations of indices that occur, so that the matrix is never larger than its entries.
-    As for `Dense`, a sweep costs two products with it at any order: each with the products of the factors' rows in one
-    group, kept while its factors are the very same tensors, then summed inside the other group. The groups are
-    neighbours in the order of the updates, chosen so that few combinations are expected. What is kept is never larger
-    than the data; where combinations are nearly as many as entries, products are made a few columns at a time, for
-    every mode afresh.
+    As for `Dense`, a sweep costs two products with it at any order. The groups are neighbours in the order of the
+    updates, chosen so that few combinations are expected. What is kept is never larger than the data; where
+    combinations are nearly as many as entries, products are made a few columns at a time, for every mode afresh.
 
-    Measured against one compressed unfolding per mode: 1.3 to 40 times as fast wherever two entries share a
-    combination, within 10 % where hardly any do; against entry-wise gathers and `index_add`, 2 to 90 times.
+    Against one compressed unfolding per mode this is 1.3 to 40 times as fast wherever two entries share a combination,
+    within 10 % where hardly any do; against entry-wise gathers and `index_add`, 2 to 90 times.
 
     Parameters
     ----------
     coords : sequence of integer arrays (nnz,)
         The index of every entry in every mode. Repeated entries are summed.
     values : array (nnz,)
-    shape, device, dtype : of the tensor
     """
 
     direct_up_to = 1 << 32

@@ -27,13 +27,7 @@ class StoredEntries(Data):
     """Data whose zeros are not stored; work is on the stored entries alone.
 
     Sums over all entries are those of an array of zeros, known from Grams or column sums, plus what the stored entries
-    change.
-
-    Parameters
-    ----------
-    X : scipy CSR
-        A matrix of the stored entries; `rows` and `columns` are it and its transpose on the device.
-    shape, device, dtype : of the data
+    change. `rows` and `columns` are a matrix X of the stored entries and its transpose on the device.
     """
 
     direct_up_to = float("inf")  # entries up to which the residual of a nearly exact fit is summed over all of them
@@ -59,10 +53,7 @@ class StoredEntries(Data):
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
         """Compute the whole reconstruction in blocks of rows, for a `beta` in which every zero counts by itself.
 
-        Raises
-        ------
-        ValueError
-            A kind that has too many zeros to visit does not override this.
+        A kind that has too many zeros to visit raises a ValueError: it does not override this.
         """
         raise ValueError(
             f"beta = {beta:g} is not supported for sparse tensors, because every zero would have to be visited; use "

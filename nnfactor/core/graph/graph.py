@@ -68,8 +68,8 @@ class Graph:
             raise ValueError(f"cliques has shape {self.cliques.shape}, the adjacency has {self.n_nodes} nodes")
         self.clique_weight = float(clique_weight)
         self.identity = id(self.adjacency), id(self.cliques)
-        total = float(self.adjacency.sum() + self.clique_weight * self._pairs)
-        self.mean_degree = total / max(1, self.n_nodes)
+        total = float(self.adjacency.sum()) + (0 if self.cliques is None else self.clique_weight * self._pairs)
+        self.mean_degree = total / max(1, self.adjacency.shape[0])
         self._placed: dict[tuple[torch.device, torch.dtype], _OnDevice] = {}
 
     @cached_property

@@ -44,12 +44,13 @@ class Points:
 
     def upper(self, rows: Tensor) -> Tensor:
         """Bound the squared distances of some rows to all samples, `(len(rows), n)`; a new tensor."""
-        return expand_squares(self.samples[rows], self.columns, self.high[rows], self.high)
+        here = self.samples[rows.numpy() if sp.issparse(self.samples) else rows]
+        return expand_squares(here, self.columns, self.high[rows], self.high)
 
     def measure(self, i: Tensor, j: Tensor) -> Tensor:
         """Measure squared distances of pairs from differences, in pieces."""
-        pieces = (torch.split(side, self.pairs_at_once) for side in (i, j))
-        return torch.cat([self._subtract(*piece) for piece in zip(*pieces, strict=True)])
+        pieces = zip(i.split(self.pairs_at_once), j.split(self.pairs_at_once), strict=True)
+        return torch.cat([self._subtract(*piece) for piece in pieces])
 
     def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
         # not the centred samples, whose rounding would break ties of integers
@@ -93,10 +94,6 @@ class SparsePoints(Points):
         self.X, self.device, self.unit = X, torch.device("cpu"), power_of_two(float(np.abs(X.data).max(initial=0)))
         self._place(X / self.unit)
         self._bound(1 + 2 * X.nnz // self.n)
-
-    def upper(self, rows: Tensor) -> Tensor:
-        """As for `Points`."""
-        return expand_squares(self.samples[rows.numpy()], self.columns, self.high[rows], self.high)
 
     def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
         difference = self.samples[i.numpy()] - self.samples[j.numpy()]
