@@ -19,24 +19,27 @@ from torch import Tensor
 
 from ...core.data.csr import CSR
 from ..shared.arrays import as_float64, as_given
-from ..shared.inputs import Inputs, move_to_cpu, read, run_environment
+from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 
 SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with less of the variance than this are rounding
 
 
-class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Base of the linear projections: `transform(X) = (X - mean_) components_.T`, for data of any sign."""
+class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Base of the linear projections, for data of any sign."""
 
     def transform(self, X: Any) -> Any:
-        """Project samples to `(n_samples, n_components_)`, in the kind and dtype of `X`; every row by itself."""
+        """Compute `(X - mean_) components_.T`, `(n_samples, n_components_)`, in the kind and dtype of `X`."""
         check_is_fitted(self)
         inputs = read(self, X, reset=False, signed=True)
-        device = inputs.data.device
+        device, X = inputs.data.device, inputs.points()
         W, mean = as_float64(self.components_, device).mT, as_float64(self.mean_, device) / inputs.scale
         with torch.no_grad():
-            Z = _project(inputs.points(), W, mean)
+            if sp.issparse(X):
+                Z = torch.from_numpy(X @ W.cpu().numpy()).to(device) - mean @ W
+            else:  # centred first, in pieces
+                Z = torch.cat([(rows.double() - mean) @ W for rows in X.split(max(1, CHUNK // X.shape[1]))])
         return as_given(Z * inputs.scale, inputs)
 
     def _publish(self, inputs: Inputs, W: Tensor, mean: Tensor) -> None:
@@ -48,9 +51,6 @@ class Projection(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     @property
     def _n_features_out(self) -> int:
         return self.n_components_
-
-    def __getstate__(self) -> Any:
-        return move_to_cpu(super().__getstate__())  # a model from a GPU loads without one
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -106,7 +106,7 @@ class SparseRows:
         inside = codes >= 0
         X, w = self.X[inside], weights[codes[inside]]
         means, sizes = _build_averaging(codes) @ self.X, np.bincount(codes[inside], minlength=len(weights))
-        return self._turn(X.T @ _weigh(X, w) - means.T @ _weigh(means, weights * sizes))
+        return self._turn(X.T @ X.multiply(w[:, None]) - means.T @ means.multiply((weights * sizes)[:, None]))
 
     def means(self, codes: np.ndarray) -> Tensor:
         """As for `DenseRows`."""
@@ -116,7 +116,7 @@ class SparseRows:
     def along(self, i: np.ndarray, j: np.ndarray, weights: np.ndarray) -> Tensor:
         """As for `DenseRows`."""
         D = self.X[i] - self.X[j]
-        return self._turn(D.T @ _weigh(D, weights))
+        return self._turn(D.T @ D.multiply(weights[:, None]))
 
     def _turn(self, S: sp.csr_array) -> Tensor:
         F = torch.from_numpy(S.toarray())
@@ -174,20 +174,8 @@ def fix_signs(W: Tensor) -> Tensor:
     return torch.where(W.gather(0, first) < 0, -W, W)
 
 
-def _project(X: Tensor | sp.csr_array, W: Tensor, mean: Tensor) -> Tensor:
-    """Compute `(X - mean) W` in float64; dense rows are centred first, in pieces."""
-    if sp.issparse(X):
-        return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) - mean @ W
-    return torch.cat([(rows.double() - mean) @ W for rows in X.split(max(1, CHUNK // X.shape[1]))])
-
-
 def _build_averaging(codes: np.ndarray) -> sp.csr_array:
     """Build the matrix `(C, n)` that turns samples into class means."""
     inside = np.flatnonzero(codes >= 0)
     sizes = np.bincount(codes[inside])
     return sp.csr_array((1 / sizes[codes[inside]], (codes[inside], inside)), shape=(len(sizes), len(codes)))
-
-
-def _weigh(X: sp.csr_array, w: np.ndarray) -> sp.csr_array:
-    """Multiply every row by its weight."""
-    return X if not len(w) else sp.diags_array(w, format="csr") @ X
