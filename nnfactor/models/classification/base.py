@@ -18,7 +18,7 @@ from ...core.graph.neighbors import squared_distances, store_like
 from ...core.labels import to_host
 from ...graphs import knn_graph
 from ..shared.arrays import as_given
-from ..shared.inputs import Inputs, move_to_cpu, read, run_environment
+from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 from ..shared.labels import decode_labels, encode_required_classes
 from ..shared.parameters import graph_over, one_of
 from ..shared.restore import forget_and_restore_on_error
@@ -26,7 +26,7 @@ from ..shared.restore import forget_and_restore_on_error
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
 
-class SemiSupervised(ClassifierMixin, BaseEstimator):
+class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: reads X and y, asks for class scores, publishes labels.
 
     A sample with no positive distribution (no label reaches it) has a row of zeros in `label_distributions_`, and is
@@ -34,12 +34,20 @@ class SemiSupervised(ClassifierMixin, BaseEstimator):
     """
 
     @abstractmethod
-    def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _check_parameters(self) -> None:
+        """Raise a ValueError for a parameter that is out of its bounds."""
+
+    @abstractmethod
+    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         """Compute scores and distributions (n, C) of the training samples from codes (-1: none) and one-hot rows Y."""
 
     @abstractmethod
-    def _decide(self, inputs: Inputs) -> Tensor:
+    def _predict_scores(self, inputs: Inputs) -> Tensor:
         """Compute scores of new samples, (n, C), float64; a row of zeros where nothing is known."""
+
+    def _read(self, X: Any, reset: bool) -> Inputs:
+        """Read the samples of `fit` (reset), or those of a prediction."""
+        return read(self, X, reset=reset, signed=True)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Learn from labelled and unlabelled samples.
@@ -47,7 +55,7 @@ class SemiSupervised(ClassifierMixin, BaseEstimator):
         Parameters
         ----------
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
-            Any sign and scale; never changed.
+            Any sign and scale; never changed. `CoTraining`: a list of views of the same samples, or one of them.
         y : array (n_samples,)
             Labels; never changed. Unlabelled: -1 and NaN among numbers; None, NaN, -1 and "-1" among strings and
             objects. A marker is never a class, so -1 cannot be one. A single class is allowed.
@@ -59,12 +67,12 @@ class SemiSupervised(ClassifierMixin, BaseEstimator):
         """
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            inputs = read(self, X, reset=True, signed=True)
+            inputs = self._read(X, reset=True)
             codes, self.classes_ = encode_required_classes(self, y, inputs.data.shape[0], stacklevel=3)
             known = torch.from_numpy(codes).to(inputs.data.device)
             Y = (known.unsqueeze(1) == torch.arange(len(self.classes_), device=known.device)).double()
             with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
-                scores, shares = self._learn(inputs, codes, Y)
+                scores, shares = self._fit_scores(inputs, codes, Y)
             self.scores_, self.label_distributions_ = as_given(scores, inputs), as_given(shares, inputs)
             self.transduction_ = self._decode(scores, inputs)
             self.fit_info_ = run_environment(inputs.data)
@@ -82,9 +90,9 @@ class SemiSupervised(ClassifierMixin, BaseEstimator):
 
     def _score_new(self, X: Any) -> tuple[Tensor, Inputs]:
         check_is_fitted(self)
-        inputs = read(self, X, reset=False, signed=True)
+        inputs = self._read(X, reset=False)
         with torch.no_grad(), torch.autocast(inputs.data.device.type, enabled=False):
-            return self._decide(inputs), inputs
+            return self._predict_scores(inputs), inputs
 
     def _decode(self, scores: Tensor, inputs: Inputs) -> Any:
         """Turn scores into labels; warn once if some rows are zero."""
@@ -102,13 +110,6 @@ class SemiSupervised(ClassifierMixin, BaseEstimator):
             )
         numbers = inputs.as_torch and labels.dtype.kind in "fib"
         return torch.from_numpy(labels).to(inputs.data.device) if numbers else labels
-
-    @abstractmethod
-    def _check_parameters(self) -> None:
-        """Raise a ValueError for a parameter that is out of its bounds."""
-
-    def __getstate__(self) -> Any:
-        return move_to_cpu(super().__getstate__())  # a model from a GPU loads without one
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -33,22 +33,17 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     n_clusters : int
         C, at most n_samples.
     lam : float >= 0
-        Weight of the agreement; L_p has eigenvalues of at most 1, so it has no unit. 0.05, within the 0.01 to 0.1 that
-        the paper tries; 0 treats every view by itself, and can be better: the later eigenvalues of a wide Gaussian are
-        near 0.01, so that agreement soon outweighs them.
+        Weight of the agreement; L_p has eigenvalues of at most 1, so it has no unit. The paper tries 0.01 to 0.1. 0
+        treats every view by itself; it can be better, for the later eigenvalues of a wide Gaussian are near 0.01.
     kernel : "rbf", "poly", "linear", "precomputed" or callable
-        Similarities K_p >= 0, see `kernels.fix_kernel`. "rbf": exp(-||x - y||^2 / (2 sigma^2)), as in the paper.
-        "linear" on rows of unit length is the cosine, for counts of words. "precomputed": the views are the K_p.
-    sigma : "median" or float
-        "median": the median distance within the view, as in the paper; it follows the unit of the data.
-    degree : int
-        Of "poly".
+        Similarities K_p >= 0 as in `kernels.fix_kernel`. "rbf" is the paper's. "linear" on rows of unit length is the
+        cosine, for counts of words. "precomputed": the views are the K_p.
+    sigma, degree : "median" or float, int
+        Of "rbf" and "poly". "median": the median distance within the view, as in the paper.
     max_iter, tol : int, float
         Rounds end when the objective gains less than tol of itself: 10 to 20 of them with 1e-4; more gain little.
-    n_init : int
-        Starts of k-means; 20, for a single one depends on luck.
-    random_state : int, RandomState or None
-        Of k-means, the only random part.
+    n_init, random_state : int, and int, RandomState or None
+        Of k-means, the only random part; 20 starts, for a single one depends on luck.
     device : "auto", "cpu", "cuda" or "cuda:i"; dtype : "auto", "float32" or "float64"
         As for `DPCA`; results are float32 if every view is.
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Self
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
 
-from ..shared.arrays import as_given
-from ..shared.inputs import Inputs, PickledOnCPU, run_environment
-from ..shared.labels import encode_required_classes
+from ..shared.arrays import as_float64, as_given
+from ..shared.inputs import Inputs
 from ..shared.parameters import nonnegative, whole
-from ..shared.restore import forget_and_restore_on_error
 from ..shared.views import read_views
-from .base import margins
+from .base import SemiSupervised, margins
 from .ridge import Ridge, multiply
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
+class CoTraining(SemiSupervised):
     """Co-training: classifiers of different views teach each other (Blum and Mitchell 1998).
 
     In every round each view's classifier, ridge regression on one-hot labels, labels for every class its `n_per_class`
@@ -46,7 +43,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     classes_ : array (n_classes,)
     coef_ : list of (n_features of the view, n_classes); intercept_ : list of (n_classes,)
         For the data as given.
-    label_distributions_ : (n_samples, n_classes)
+    label_distributions_, scores_ : (n_samples, n_classes)
         As `predict_proba`; one-hot where a label was given.
     transduction_ : array (n_samples,)
         A class for every sample of `fit`, the given one where there was one.
@@ -58,7 +55,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     -----
     A view chooses among the samples that it has no label for and has not taught. All choose before any learns, so the
     order of the views has no influence; where two views teach a third differently the larger score counts, of equals
-    the smaller class. A label once taught stays. With a single class every sample belongs to it.
+    the smaller class. A label once taught stays.
 
     Examples
     --------
@@ -78,75 +75,47 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
     device: Any = "auto"
     dtype: Any = "auto"
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train all views.
-
-        Parameters
-        ----------
-        X : list of arrays, tensors or scipy sparse matrices (n_samples, n_features of the view), or one of them
-            Any number of views of the same samples, any sign; never changed.
-        y : array (n_samples,)
-            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
-
-        Raises
-        ------
-        ValueError
-            Views with different numbers of samples, bad data (the message names the view), no label, bad parameters.
-        """
-        whole("n_rounds", self.n_rounds, least=0)
-        whole("n_per_class", self.n_per_class)
-        nonnegative("alpha", self.alpha)
-        if self.alpha == 0:
-            raise ValueError("alpha must be > 0, got 0; with more features than samples ridge needs it, try 1e-6")
-        with forget_and_restore_on_error(self):
-            sources = read_views(self, X, reset=True, signed=True)
-            first = sources[0]
-            codes, classes = encode_required_classes(self, y, first.data.shape[0], stacklevel=3)
-            with torch.no_grad():
-                ridges = [Ridge.of(s, float(self.alpha)) for s in sources]
-                self.taught_, self.n_iter_ = self._teach(ridges, codes, len(classes))
-                fits = [ridge.fit(known, len(classes)) for ridge, known in zip(ridges, self.taught_, strict=True)]
-                scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
-                own = [ridge.to_data(*fit, s.scale) for ridge, fit, s in zip(ridges, fits, sources, strict=True)]
-            self.classes_ = classes
-            self.coef_, self.intercept_ = ([as_given(F, first) for F in part] for part in zip(*own, strict=True))
-            scores = _clip(np.asarray(scores))
-            scores[codes >= 0] = np.eye(len(classes))[codes[codes >= 0]]
-            self.label_distributions_ = as_given(torch.from_numpy(scores), first)
-            self.transduction_ = classes[scores.argmax(1)]
-            self.fit_info_ = run_environment(first.data)
-        return self
-
     def decision_function(self, X: Any) -> Any:
         """Sum the scores of the views, `(n_samples, n_classes)`; each view's sum to 1 over the classes.
 
         For two classes the difference (n_samples,), > 0 for the second.
         """
-        sources, scores = self._sum_scores(X)
-        return as_given(margins(torch.from_numpy(scores)), sources[0])
+        scores, inputs = self._score_new(X)
+        return as_given(margins(scores), inputs)
 
     def predict_proba(self, X: Any) -> Any:
         """Clip scores at 0 and bring rows to sum 1: an order of belief, not calibrated probabilities."""
-        sources, scores = self._sum_scores(X)
-        return as_given(torch.from_numpy(_clip(scores)), sources[0])
+        scores, inputs = self._score_new(X)
+        return as_given(_clip(scores), inputs)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Predict the class with the largest summed score for every sample; of equals the first."""
-        scores = self._sum_scores(X)[1]
-        return self.classes_[scores.argmax(1)]
+    def _check_parameters(self) -> None:
+        whole("n_rounds", self.n_rounds, least=0)
+        whole("n_per_class", self.n_per_class)
+        nonnegative("alpha", self.alpha)
+        if self.alpha == 0:
+            raise ValueError("alpha must be > 0, got 0; with more features than samples ridge needs it, try 1e-6")
 
-    def _sum_scores(self, X: Any) -> tuple[list[Inputs], np.ndarray]:
-        check_is_fitted(self)
-        sources, total = read_views(self, X, reset=False, signed=True), np.zeros(())
-        for inputs, W, b in zip(sources, self.coef_, self.intercept_, strict=True):
-            W, b = (torch.as_tensor(F).to(inputs.data.device, torch.float64) for F in (W, b))
-            total = total + (multiply(inputs.samples64(), W * inputs.scale) + b).cpu().numpy()
-        return sources, total
+    def _read(self, X: Any, reset: bool) -> Inputs:
+        views = read_views(self, X, reset=reset, signed=True)
+        return replace(views[0], views=tuple(views))
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
+    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+        views, n_classes = inputs.views, Y.shape[1]
+        ridges = [Ridge.of(view, float(self.alpha)) for view in views]
+        self.taught_, self.n_iter_ = self._teach(ridges, codes, n_classes)
+        fits = [ridge.fit(known, n_classes) for ridge, known in zip(ridges, self.taught_, strict=True)]
+        scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
+        own = [ridge.to_data(*fit, view.scale) for ridge, fit, view in zip(ridges, fits, views, strict=True)]
+        self.coef_, self.intercept_ = ([as_given(F, inputs) for F in part] for part in zip(*own, strict=True))
+        shares = torch.where(Y.sum(1, keepdim=True) > 0, Y, _clip(torch.as_tensor(scores).to(Y)))
+        return shares, shares
+
+    def _predict_scores(self, inputs: Inputs) -> Tensor:
+        total = torch.zeros(inputs.data.shape[0], len(self.classes_), dtype=torch.float64, device=inputs.data.device)
+        for view, W, b in zip(inputs.views, self.coef_, self.intercept_, strict=True):
+            W, b = (as_float64(F, view.data.device) for F in (W, b))
+            total += multiply(view.samples64(), W * view.scale) + b
+        return total
 
     def _teach(self, ridges: list[Ridge], codes: np.ndarray, n_classes: int) -> tuple[list[np.ndarray], int]:
         """Let the views teach each other; return what each knows at the end, and the number of rounds."""
@@ -162,7 +131,7 @@ class CoTraining(PickledOnCPU, ClassifierMixin, BaseEstimator):
             if not any((told >= 0).any() for told, _ in lessons):
                 return labels, done
             for p, known in enumerate(labels):
-                _learn(known, lessons[:p] + lessons[p + 1 :])
+                _take(known, lessons[:p] + lessons[p + 1 :])
         return labels, rounds
 
 
@@ -176,7 +145,7 @@ def _choose_lesson(scores: np.ndarray, open_: np.ndarray, n_per_class: int) -> t
     return classes, top
 
 
-def _learn(known: np.ndarray, lessons: list[tuple[np.ndarray, np.ndarray]]) -> None:
+def _take(known: np.ndarray, lessons: list[tuple[np.ndarray, np.ndarray]]) -> None:
     """Fill what is unknown with the surest lesson, of equals with the smaller class."""
     classes, scores = (np.stack(part) for part in zip(*lessons, strict=True)) if lessons else (known[None], known[None])
     scores = np.where(classes >= 0, scores, -np.inf)
@@ -186,7 +155,7 @@ def _learn(known: np.ndarray, lessons: list[tuple[np.ndarray, np.ndarray]]) -> N
     known[new] = answer[new]
 
 
-def _clip(scores: np.ndarray) -> np.ndarray:
+def _clip(scores: Tensor) -> Tensor:
     """Clip scores at 0 and bring rows to sum 1."""
-    scores = np.maximum(scores, 0)  # rows summed to the number of views: the largest entry is positive
-    return scores / scores.sum(1, keepdims=True)
+    scores = scores.clamp(min=0)  # rows summed to the number of views: the largest entry is positive
+    return scores / scores.sum(1, keepdim=True)

@@ -17,17 +17,15 @@ from .srlsc import KernelLeastSquares
 class LapRLSC(KernelLeastSquares):
     """Laplacian regularised least squares classification: B = (J K + CA I + CI L K)^-1 Y (Belkin et al. 2006).
 
-    L is the Laplacian of the neighbour graph, all links of weight 1. Fan et al. 2011 compare with it; their Eq. 2 is
+    L is the Laplacian of the neighbour graph. Fan et al. 2011 compare with it; their Eq. 2 is
     2 f'Lf, here L and CI stand as printed.
 
     Parameters
     ----------
     CA, CI, sigma, normalize, device, dtype
         As for `SRLSC`. With `normalize` the graph is of the unit-length samples too.
-    graph : "knn" or an adjacency (n_samples, n_samples)
-        Array, tensor, scipy sparse or `Graph`; symmetric, >= 0.
-    n_neighbors : int
-        7 as in Fan et al. 2011; n_samples - 1 at most.
+    graph, n_neighbors
+        As for `HarmonicFunction`, but the links of "knn" weigh 1.
 
     Attributes
     ----------

@@ -24,7 +24,8 @@ class SRC(SemiSupervised):
     """Sparse-representation classification: the class that explains most of a sample's code (Wright et al. 2009).
 
     x is coded over the labelled samples, min ||a||_1 + ||e||_1 subject to x = D'a + e, all of unit length, and goes to
-    the class with the smallest ||x - e - D_c'a_c||. Unlabelled samples teach nothing.
+    the class with the smallest ||x - e - D_c'a_c||. Unlabelled samples teach nothing. Every
+    sample has a code, unlike in the formulation that Fan et al. 2011 measured. Sparse X stays sparse.
 
     Parameters
     ----------
@@ -44,11 +45,6 @@ class SRC(SemiSupervised):
     dictionary_ : (n_labelled, n_features)
         The labelled samples at unit length; scipy CSR if X is sparse.
     n_features_in_, feature_names_in_, fit_info_
-
-    Notes
-    -----
-    The entries for SRC below chance in Fan et al. 2011 come from an infeasible formulation; this one is always
-    feasible. Sparse X stays sparse, as in `SRLSC`.
 
     Examples
     --------
@@ -71,18 +67,17 @@ class SRC(SemiSupervised):
     def _check_parameters(self) -> None:
         check_solver(self)
 
-    def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         known, X = Y.sum(1) > 0, inputs.samples64()
         at = known.cpu().numpy() if sp.issparse(X) else known
-        self._members, D = Y[known], unit_rows(X[at])
-        own = str(inputs.data.dtype).removeprefix("torch.")
-        self.dictionary_ = D.astype(own) if sp.issparse(D) else as_given(D, inputs)
-        self._atoms = D
+        self._members, self._atoms = Y[known], (D := unit_rows(X[at]))
+        precision = str(inputs.data.dtype).removeprefix("torch.")
+        self.dictionary_ = D.astype(precision) if sp.issparse(D) else as_given(D, inputs)
         scores = Y.clone()
         scores[~known] = self._explain(X[~at])
         return scores, nearest_distribution(scores)
 
-    def _decide(self, inputs: Inputs) -> Tensor:
+    def _predict_scores(self, inputs: Inputs) -> Tensor:
         return self._explain(inputs.samples64())
 
     def _explain(self, X: Points) -> Tensor:

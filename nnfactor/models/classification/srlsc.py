@@ -41,7 +41,7 @@ class KernelLeastSquares(SemiSupervised):
         scores, inputs = self._score_new(X)
         return as_given(margins(scores), inputs)
 
-    def _learn(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._unit = inputs.scale
         points = self._points = self._scale_points(inputs)
         K = self._kernel(points, Y.device).fill_diagonal_(1)
@@ -53,7 +53,7 @@ class KernelLeastSquares(SemiSupervised):
         F = K @ B
         return F, nearest_distribution(F)
 
-    def _decide(self, inputs: Inputs) -> Tensor:
+    def _predict_scores(self, inputs: Inputs) -> Tensor:
         points = self._scale_points(inputs)
         device = inputs.data.device
         B = as_float64(self.dual_coef_, device)
@@ -63,9 +63,7 @@ class KernelLeastSquares(SemiSupervised):
 
     def _scale_points(self, inputs: Inputs) -> Points:
         points = inputs.samples64()
-        if not self.normalize:
-            return points * (inputs.scale / self._unit)
-        return unit_rows(points)
+        return unit_rows(points) if self.normalize else points * (inputs.scale / self._unit)
 
     def _kernel(self, Z: Points, device: torch.device) -> Tensor:
         """Compute exp(-||z - x||^2 / sigma^2) against the training samples, no factor 2."""
@@ -95,10 +93,8 @@ class SRLSC(KernelLeastSquares):
         "l1": computed here. They depend on X alone and take nearly all the time; with other labels or weights for the
         same samples hand over `codes_` of an earlier fit, or those of `sparse_coding.basis_pursuit.l1_codes` (array,
         tensor or scipy sparse). One code a row, zeros on the diagonal, any sign.
-    tol : float
-        Certified relative duality gap of every code.
-    max_rounds : int
-        Rounds of the code solver.
+    tol, max_rounds : float, int
+        Certified relative duality gap of every code, and rounds of the code solver at most.
     device, dtype
         As for `NMF`: "auto" follows the data, on CUDA if there is one. Computed in float64.
 
@@ -112,20 +108,17 @@ class SRLSC(KernelLeastSquares):
         The distribution nearest to every row of the decision function; its largest entry is the label.
     scores_ : (n_samples, C)
         The decision function K B of the training samples.
-    dual_coef_ : (n_samples, C)
-        B.
-    codes_ : (n_samples, n_samples)
-        A, one code a row.
+    dual_coef_ : (n_samples, C); codes_ : (n_samples, n_samples)
+        B and A, one code a row.
     code_gaps_ : (n_samples,)
         The certified relative duality gap of every code; NaN if codes were handed over, for nothing is known of them.
     n_features_in_, feature_names_in_, fit_info_
 
     Notes
     -----
-    A ConvergenceWarning says so if a code misses `tol`. On 2000 faces of 38 people the accuracy is the same within
-    0.5 % for gaps from 1e-1 to 1e-4. Time is that of the codes (about 0.1 s each for 2000 samples of
-    1024 features on one core) plus O(n^3); memory O(n^2). Sparse X stays sparse: in the host, a chunk of samples is
-    dense at a time (64 MB), and the atoms of one batch on the features in use.
+    Codes that miss `tol` give a ConvergenceWarning; on 2000 faces of 38 people the accuracy is the same within 0.5 %
+    for gaps from 1e-1 to 1e-4. A code takes about 0.1 s for 2000 samples of 1024 features on one core; the system takes
+    O(n^3) time and O(n^2) memory. Sparse X is worked on by the host and is never dense as a whole.
 
     Examples
     --------
@@ -154,20 +147,17 @@ class SRLSC(KernelLeastSquares):
         check_solver(self)
 
     def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
-        A, gaps = self._encode(inputs, K)
+        if isinstance(self.codes, str):
+            one_of("codes", self.codes, ("l1",), f"codes ({len(K)}, {len(K)})")
+            found = l1_codes(inputs.samples64(), tol=self.tol, max_rounds=self.max_rounds)
+            warn_of_gaps(self, found)
+            A, gaps = found.codes.to(K.device), found.gap
+        else:
+            A = _read_codes(self.codes, len(K), K.device)
+            gaps = torch.full_like(A[:, 0], torch.nan)
         self.codes_, self.code_gaps_ = as_given(A, inputs), inputs.to_caller(gaps)
         residue = K - A @ K
         return residue - A.mT @ residue
-
-    def _encode(self, inputs: Inputs, K: Tensor) -> tuple[Tensor, Tensor]:
-        """Return codes of the samples, on the device of K, and their gaps."""
-        if not isinstance(self.codes, str):
-            A = _read_codes(self.codes, len(K), K.device)
-            return A, torch.full_like(A[:, 0], torch.nan)
-        one_of("codes", self.codes, ("l1",), f"codes ({len(K)}, {len(K)})")
-        found = l1_codes(inputs.samples64(), tol=self.tol, max_rounds=self.max_rounds)
-        warn_of_gaps(self, found)
-        return found.codes.to(K.device), found.gap
 
 
 def _read_codes(codes: Any, n: int, device: torch.device) -> Tensor:
@@ -198,5 +188,5 @@ def warn_of_gaps(estimator: Any, found: Codes) -> None:
             f"{estimator.max_rounds} above tol={estimator.tol:g}, the worst with a duality gap of "
             f"{float(found.gap.max()):.1e}; raise tol or max_rounds",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=5,
         )
