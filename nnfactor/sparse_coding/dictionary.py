@@ -1,8 +1,4 @@
-"""Unit-length samples as the atoms of a dictionary, dense or sparse: the products that l1 codes need.
-
-Sparse atoms stay sparse: products go through the pattern, and only the few atoms of one batch become dense, on the
-features that they or the batch's samples use.
-"""
+"""Unit-length samples as the atoms of a dictionary, dense or sparse: the products that l1 codes need."""
 
 from __future__ import annotations
 
@@ -16,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..core.data.csr import CSR
+from ..core.factors import divide
 
 CHUNK = 1 << 23  # float64 numbers of a chunk of dense samples (64 MB), where samples or atoms are sparse
 
@@ -38,7 +35,7 @@ class Atoms:
         return y @ self.D.mT
 
     def gram(self, features: bool) -> Tensor:
-        """Compute `D'D` or `DD'`."""
+        """Compute `D'D`, or else `DD'`."""
         return self.D.mT @ self.D if features else self.D @ self.D.mT
 
     def some(self, chosen: Tensor, x: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -63,7 +60,7 @@ class Atoms:
 
 
 class SparseAtoms(Atoms):
-    """Atoms in the rows of a float64 scipy CSR, worked on in the host."""
+    """Atoms in the rows of a float64 scipy CSR, worked on by the host; only those of one batch become dense."""
 
     def __init__(self, S: sp.csr_array, dtype: torch.dtype = torch.float64) -> None:
         self.S, self.shape, self.device, self.dtype = S, tuple(S.shape), torch.device("cpu"), dtype
@@ -95,19 +92,21 @@ class SparseAtoms(Atoms):
         return SparseAtoms(self.S, torch.float32)
 
 
-def atoms_of(X: Any) -> Atoms:
-    """Bring samples to unit length, as atoms."""
-    return SparseAtoms(unit_rows(X)) if sp.issparse(X) else Atoms(unit_rows(X))
+def atoms_of(D: Any) -> Atoms:
+    """Take unit-length samples (float64 tensor or scipy CSR) as atoms."""
+    return SparseAtoms(D) if sp.issparse(D) else Atoms(D)
 
 
 def unit_rows(X: Any) -> Any:
     """Bring rows of X (tensor or scipy sparse) to length one, in float64, without overflow; zero rows stay."""
+    if 0 in X.shape:
+        return X.double() if isinstance(X, Tensor) else sp.csr_array(X, dtype=np.float64)
     if sp.issparse(X):
-        return _unit_sparse_rows(sp.csr_array(X, dtype=np.float64))
-    peak = X.abs().amax(1, keepdim=True).double() if X.shape[1] else X.new_zeros(len(X), 1).double()
-    Z = X.double() / torch.where(peak > 0, peak, 1)
-    norm = Z.square().sum(1, keepdim=True).sqrt()
-    return Z / torch.where(norm > 0, norm, 1)
+        S = sp.csr_array(X, dtype=np.float64)
+        S = _divide_rows(S, abs(S).max(axis=1).toarray().ravel())
+        return _divide_rows(S, np.sqrt(S.power(2).sum(axis=1)))
+    Z = divide(X.double(), X.abs().amax(1, keepdim=True).double())
+    return divide(Z, Z.square().sum(1, keepdim=True).sqrt())
 
 
 def unit_chunks(X: Any, rows: int) -> Iterator[tuple[slice, Tensor]]:
@@ -118,9 +117,6 @@ def unit_chunks(X: Any, rows: int) -> Iterator[tuple[slice, Tensor]]:
         yield slice(a, a + Z.shape[0]), torch.from_numpy(Z.toarray()) if sp.issparse(Z) else Z
 
 
-def _unit_sparse_rows(X: sp.csr_array) -> sp.csr_array:
-    peak = np.maximum.reduceat(np.r_[np.abs(X.data), 0], np.minimum(X.indptr[:-1], X.nnz))
-    peak = np.where(np.diff(X.indptr) > 0, peak, 0)
-    scaled = sp.diags_array(1 / np.where(peak > 0, peak, 1)) @ X
-    norm = np.sqrt(scaled.power(2).sum(axis=1))
-    return sp.csr_array(sp.diags_array(1 / np.where(norm > 0, norm, 1)) @ scaled)
+def _divide_rows(S: sp.csr_array, by: np.ndarray) -> sp.csr_array:
+    """Divide every row by its number; by 1 where that is 0."""
+    return sp.csr_array(sp.diags_array(1 / np.where(by > 0, by, 1)) @ S)

@@ -101,10 +101,8 @@ def _newton(S: _Point) -> _Point:
     _, ds, dp, dq = direction(0.0, 0.0)
     dual, primal = _reach(S.u, -ds, S.v, ds), _reach(S.p, dp, S.q, dq)
     mu = (S.p * S.u + S.q * S.v).mean(1, keepdim=True) / 2
-    ahead = ((S.p + primal * dp) * (S.u - dual * ds) + (S.q + primal * dq) * (S.v + dual * ds)).mean(
-        1, keepdim=True
-    ) / 2
-    centre = (ahead / mu) ** 3 * mu
+    ahead = (S.p + primal * dp) * (S.u - dual * ds) + (S.q + primal * dq) * (S.v + dual * ds)
+    centre = (ahead.mean(1, keepdim=True) / 2 / mu) ** 3 * mu
     dy, ds, dp, dq = direction(centre + dp * ds, centre - dq * ds)
     dual, primal = _reach(S.u, -ds, S.v, ds, INSIDE), _reach(S.p, dp, S.q, dq, INSIDE)
     sound = (info == 0).unsqueeze(1) & torch.isfinite(dual * primal * dy.sum(1, keepdim=True))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...sparse_coding.basis_pursuit import l1_code
-from ...sparse_coding.dictionary import CHUNK, Atoms, SparseAtoms, unit_rows
+from ...sparse_coding.dictionary import CHUNK, Atoms, atoms_of, unit_rows
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
@@ -87,7 +87,7 @@ class SRC(SemiSupervised):
         D = D if sp.issparse(D) or sp.issparse(X) else D.to(X.device)
         found = l1_code(D, X, tol=self.tol, max_rounds=self.max_rounds)
         warn_of_gaps(self, found)
-        atoms = SparseAtoms(D) if sp.issparse(D) else Atoms(D)
+        atoms = atoms_of(D)
         pieces = found.codes.split(max(1, CHUNK // atoms.shape[1]))
         return torch.cat([_explain_by_class(a, atoms, members.to(a.device)) for a in pieces]).to(members.device)
 
