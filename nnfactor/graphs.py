@@ -58,10 +58,9 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
 
     Notes
     -----
-    A sample is excluded from its own neighbours by index, so duplicates are neighbours at distance 0. Equal distances
-    are ordered by index; those that differ by float64 rounding alone may come in either order. Where a weight
-    underflows to 0 the link vanishes: a sigma far below the neighbour distances empties the graph. Time is O(n^2 m) in
-    products of matrices; many equal distances cost more, because each is computed.
+    Duplicates are neighbours at distance 0. Equal distances are ordered by index; those that differ by float64 rounding
+    alone may come in either order. Where a weight underflows to 0 the link vanishes: a sigma far below the neighbour
+    distances empties the graph. Time is O(n^2 m) in products of matrices; many equal distances cost more.
 
     Examples
     --------
@@ -168,8 +167,7 @@ def pixels(cube: Array) -> Array:
 def cube(rows: Array, shape: int | Sequence[int]) -> Array:
     """Put one row per pixel back on the grid: `(h w, k)` and `(h, w)` give `(h, w, k)`; labels `(h w,)` give `(h, w)`.
 
-    The inverse of `pixels`, for abundances as for labels. NumPy in, NumPy out; torch in, torch out. ValueError if there
-    is not one row per cell, or for a length that is not an integer >= 1.
+    The inverse of `pixels`. ValueError if there is not one row per cell, or for a length that is not an integer >= 1.
 
     Examples
     --------

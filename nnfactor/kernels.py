@@ -1,8 +1,4 @@
-"""Kernels between samples: Gaussian, polynomial, linear, precomputed, or your own; values are float64.
-
-A `Kernel` is fixed on the samples that a model is fitted to, with one width, one centre and one unit of length: later
-samples are compared with the very same function.
-"""
+"""Kernels between samples: Gaussian, polynomial, linear, precomputed, or your own; values are float64."""
 
 from __future__ import annotations
 
@@ -23,7 +19,6 @@ from .core.graph.neighbors import gaussian, inner_products, median_length, row_s
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
 REACH = 30  # square roots of kernels within 2^-30 .. 2^30 are left as they are: their squares fit float32
-
 Function = Callable[[Any, Any], Any]
 
 
@@ -35,12 +30,7 @@ def rbf(X: Any, Y: Any = None, *, sigma: str | float = "median") -> Tensor:
     X, Y : array, tensor or scipy sparse matrix (n, m)
         Any sign. Y defaults to X.
     sigma : "median" or a number > 0
-        In the units of X. "median": the median distance between two samples of X, which follows their scale.
-
-    Raises
-    ------
-    ValueError
-        `sigma` is neither; X or Y has not two dimensions, not the same number of features, or is not finite.
+        In the units of X. "median": `median_distance(X)`, which follows their scale.
 
     Examples
     --------
@@ -53,19 +43,7 @@ def rbf(X: Any, Y: Any = None, *, sigma: str | float = "median") -> Tensor:
 
 
 def polynomial(X: Any, Y: Any = None, *, degree: int = 2) -> Tensor:
-    """Compute the polynomial kernel `(x'y)^degree`, `(len(X), len(Y))`.
-
-    Parameters
-    ----------
-    X, Y : array, tensor or scipy sparse matrix (n, m)
-        Y defaults to X.
-    degree : int >= 1
-        1 is the linear kernel.
-
-    Raises
-    ------
-    ValueError
-        As for `rbf`; `degree` not a whole number >= 1.
+    """Compute the polynomial kernel `(x'y)^degree` of samples as for `rbf`; degree 1 is the linear kernel.
 
     Examples
     --------
@@ -91,12 +69,8 @@ def median_distance(X: Any) -> float:
 def root(K: Tensor, eps: float, name: str = "K") -> tuple[Tensor, Tensor, Tensor]:
     """Compute the symmetric square root of a kernel matrix `(n, n)`, its eigenvalues and its eigenvectors.
 
-    Eigenvalues below `n eps` of the largest are rounding, and count as 0.
-
-    Raises
-    ------
-    ValueError
-        K is not positive semidefinite: an eigenvalue is below `-sqrt(eps)` times the largest.
+    Eigenvalues below `n eps` of the largest are rounding, and count as 0. ValueError if one is below `-sqrt(eps)` times
+    the largest: K is then not positive semidefinite.
     """
     values, E = torch.linalg.eigh(K)
     low, high = float(values[0]), float(values.abs().max())
@@ -112,18 +86,14 @@ def root(K: Tensor, eps: float, name: str = "K") -> tuple[Tensor, Tensor, Tensor
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel fixed on samples; made by `fix_kernel`.
+    """A kernel fixed on the n samples that a model is fitted to, made by `fix_kernel`: later ones meet the same.
 
     Attributes
     ----------
-    name : str or callable
     X : Tensor, scipy CSR, or what a callable takes
         The samples; with "precomputed" their kernel matrix.
-    n : int
-        Number of samples.
     sigma : float
         Width of "rbf" in the units of X.
-    degree : int
     unit, centre : float, Tensor or None
         Samples are divided by `unit`; for "rbf" the `centre` is subtracted then.
     root_unit : float
@@ -143,10 +113,7 @@ class Kernel:
     def gram(self) -> tuple[Tensor, float]:
         """Return the kernel matrix `(n, n)` of the samples, symmetric, and the precision that it was given in.
 
-        Raises
-        ------
-        ValueError
-            Precomputed or a callable's: not square, not finite, not symmetric; says where.
+        ValueError if one that is precomputed or a callable's is not square, finite and symmetric.
         """
         K, eps = self._values(self.X)
         if callable(self.name) or self.name == "precomputed":
@@ -157,10 +124,7 @@ class Kernel:
     def rows(self, X: Any) -> Tensor:
         """Compute `k(x, x_i)` of other samples `(len(X), n)`. With "precomputed" X holds just that.
 
-        Raises
-        ------
-        ValueError
-            Not against every sample that the kernel was fixed on, or not finite.
+        ValueError if they are not against every sample that the kernel was fixed on, or not finite.
         """
         K, _ = self._values(X)
         if K.dim() != 2 or K.shape[1] != self.n:

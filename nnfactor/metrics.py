@@ -28,16 +28,7 @@ def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
     Parameters
     ----------
     y_true, y_pred : (n_samples,)
-        Classes and clusters; names do not matter.
-
-    Returns
-    -------
-    float, above 0 and at most 1.
-
-    Raises
-    ------
-    ValueError
-        Empty, not one-dimensional, or of different lengths.
+        Classes and clusters; names do not matter. ValueError if they are empty, or of different lengths.
 
     Examples
     --------
@@ -52,21 +43,13 @@ def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
 def normalized_mutual_information(y_true: Any, y_pred: Any) -> float:
     """Divide the mutual information of two labellings by the larger of their entropies (Jiang et al. 2014, Eq. 31).
 
-    Other normalisations (scikit-learn's default is the mean of the entropies) give larger values. The base of the
-    logarithm cancels. Two labellings of one class each agree: 1.
+    From 0 for independent labellings to 1 for equal ones up to names; two of one class each agree: 1. Other
+    normalisations (scikit-learn's default is the mean of the entropies) give larger values.
 
     Parameters
     ----------
     y_true, y_pred : (n_samples,)
-
-    Returns
-    -------
-    float in [0, 1]: 0 for independent labellings, 1 for equal ones up to names.
-
-    Raises
-    ------
-    ValueError
-        Empty, not one-dimensional, or of different lengths.
+        As for `clustering_accuracy`.
 
     Examples
     --------
@@ -87,7 +70,7 @@ def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
     Parameters
     ----------
     F : array or tensor (..., n, k), or one vector (n,)
-        Finite. A zero column counts as 1: nothing in it is active. With n = 1 every column is 0.
+        Finite, not empty (ValueError). A zero column counts as 1: nothing in it is active. With n = 1 all are 0.
     average : bool
         The mean over the columns instead. Default False, for columns of one factor often differ much.
 
@@ -95,18 +78,11 @@ def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
     -------
     (..., k), float64, in the kind of `F`; a float for a vector, and for `average=True` without leading dimensions.
 
-    Raises
-    ------
-    ValueError
-        NaN or infinite entries, or none at all.
-
     Examples
     --------
     >>> from nnfactor.metrics import hoyer_sparsity
     >>> hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]]).round(6).tolist()
     [0.0, 1.0]
-    >>> round(hoyer_sparsity([[1.0, 0.0], [1.0, 3.0]], average=True), 6)
-    0.5
     """
     as_torch = isinstance(F, Tensor)
     values = (F.detach() if as_torch else torch.as_tensor(np.asarray(F, dtype=np.float64))).double().abs()
@@ -146,16 +122,12 @@ def kkt_residual(
     factors : mapping of names to tensors (..., rows, k)
         Nonnegative, in the dtype of the data: float64 for residuals below 1e-7. Leading dimensions are a batch.
     names : str or sequence of str, optional
-        The factors to look at. Default: all that the terms touch; leave out what is frozen or may be negative.
+        The factors to look at, of those that the terms touch (ValueError). Default: all; leave out what is frozen or
+        may be negative.
 
     Returns
     -------
     float, or a tensor (...) with one number per problem of a batch.
-
-    Raises
-    ------
-    ValueError
-        A name that no term touches.
 
     Notes
     -----
@@ -193,13 +165,12 @@ def _measure_column_residuals(terms: Sequence[Term], factors: Mapping[str, Tenso
 
 def _encode_both(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
     """Encode both labellings as integers 0, 1, ..."""
-    labels = [to_host(y) for y in (y_true, y_pred)]
-    shapes = [y.shape for y in labels]
-    if shapes[0] != shapes[1] or len(shapes[0]) != 1 or shapes[0] == (0,):
+    a, b = to_host(y_true), to_host(y_pred)
+    if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise ValueError(
-            f"y_true has shape {shapes[0]}, y_pred {shapes[1]}; both must be (n_samples,), of one length and not empty"
+            f"y_true has shape {a.shape}, y_pred {b.shape}; both must be (n_samples,), of one length and not empty"
         )
-    return _encode(labels[0]), _encode(labels[1])
+    return _encode(a), _encode(b)
 
 
 def _encode(y: np.ndarray) -> np.ndarray:

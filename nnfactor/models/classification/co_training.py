@@ -1,4 +1,4 @@
-"""Co-training (Blum and Mitchell 1998), with which Jiang et al. 2014 compare. All work is in float64."""
+"""Co-training (Blum and Mitchell 1998), with which Jiang et al. 2014 compare."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class CoTraining(SemiSupervised):
     Parameters
     ----------
     n_rounds : int >= 0
-        Rounds of teaching; 30 as in the 1998 paper. It ends earlier when no view has anything left to teach. 0, or one
-        view alone: ridge classification.
+        Rounds of teaching; 30 as in the paper. It ends earlier when no view has anything left to teach. 0, or one view
+        alone: ridge classification.
     n_per_class : int
-        Samples that a view labels per class and round: those with the largest score for the class among those that it
-        gives to the class. The 1998 paper takes 1 and 3 for its two classes.
+        Samples that a view labels per class and round: the surest of those that it gives to the class. The paper takes
+        1 and 3 for its two classes.
     alpha : float > 0
         Ridge, (1/l) ||X_l W + b - Y||^2 + alpha ||W||^2, on views divided by the root of their mean squared distance to
         the mean: free of units, scales of the views and number of samples. 0.001 did best on handwritten digits.

@@ -1,4 +1,4 @@
-"""Ridge regression on one-hot labels, the classifier of one view in co-training. All work is in float64."""
+"""Ridge regression on one-hot labels, the classifier of one view in co-training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..shared.inputs import Inputs
 
 @dataclass(frozen=True, eq=False)
 class Ridge:
-    """Ridge regression on one-hot labels for one view, through the smaller of its two Gram matrices."""
+    """Ridge regression on one-hot labels for one view, in float64, through the smaller of its two Gram matrices."""
 
     X: Tensor | sp.csr_array  # divided by `unit`; dense views are centred
     offset: Tensor
@@ -28,9 +28,9 @@ class Ridge:
     def of(cls, inputs: Inputs, alpha: float) -> Ridge:
         """Prepare one view, as it was read."""
         X, device = inputs.samples64(), inputs.data.device
-        if not isinstance(X, Tensor):
-            mean = np.asarray(X.mean(axis=0)).ravel()
-            energy, offset = X.power(2).sum() / X.shape[0] - mean @ mean, torch.zeros(X.shape[1], dtype=torch.float64)
+        if sp.issparse(X):
+            mean, offset = np.ravel(X.mean(axis=0)), torch.zeros(X.shape[1], dtype=torch.float64)
+            energy = X.power(2).sum() / X.shape[0] - mean @ mean
         else:
             offset = X.mean(0)
             X = X - offset
@@ -45,12 +45,13 @@ class Ridge:
         Y = torch.eye(n_classes, dtype=torch.float64, device=self.device)[at]
         share, rest = Y.mean(0), Y - Y.mean(0)
         mean = multiply(X.T, Y.new_full((n, 1), 1 / n)).ravel()
-        if n <= X.shape[1]:
-            K = _gram(X)
-            K = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
-            W = multiply(X.T, _solve(K, self.alpha * n, rest))
+        if wide := n <= X.shape[1]:
+            G = _gram(X)
+            G = G - G.mean(0) - G.mean(1, keepdim=True) + G.mean()
         else:
-            W = _solve(_gram(X.T) - n * torch.outer(mean, mean), self.alpha * n, multiply(X.T, rest))
+            G = _gram(X.T) - n * torch.outer(mean, mean)
+        G.diagonal().add_(self.alpha * n)  # near the solution of minimum norm where rounding beats it
+        W = multiply(X.T, solve_spd(G, rest)) if wide else solve_spd(G, multiply(X.T, rest))
         return W, share - mean @ W
 
     def scores(self, W: Tensor, b: Tensor) -> np.ndarray:
@@ -66,11 +67,6 @@ class Ridge:
 def multiply(X: Any, W: Tensor) -> Tensor:
     """Compute `X @ W`; sparse `X` on the host."""
     return torch.from_numpy(X @ W.cpu().numpy()).to(W.device) if sp.issparse(X) else X @ W
-
-
-def _solve(G: Tensor, ridge: float, B: Tensor) -> Tensor:
-    """Solve `(G + ridge) W = B` for positive semidefinite `G`; near the one of minimum norm where rounding beats it."""
-    return solve_spd(G + ridge * torch.eye(len(G), dtype=G.dtype, device=G.device), B)
 
 
 def _gram(X: Any) -> Tensor:

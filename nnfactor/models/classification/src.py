@@ -10,8 +10,9 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ...core.factors import divide
 from ...sparse_coding.basis_pursuit import l1_code
-from ...sparse_coding.dictionary import CHUNK, Atoms, atoms_of, unit_rows
+from ...sparse_coding.dictionary import CHUNK, atoms_of, unit_rows
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
@@ -81,20 +82,17 @@ class SRC(SemiSupervised):
         return self._explain(inputs.samples64())
 
     def _explain(self, X: Points) -> Tensor:
+        """Score samples: 1 - ||x - e - D_c'a_c|| / ||x - e|| for every class, zeros where the code is zero."""
         members, D = self._members, self._atoms
         if not X.shape[0]:
             return members.new_zeros(0, len(self.classes_))
         D = D if sp.issparse(D) or sp.issparse(X) else D.to(X.device)
         found = l1_code(D, X, tol=self.tol, max_rounds=self.max_rounds)
         warn_of_gaps(self, found)
-        atoms = atoms_of(D)
-        pieces = found.codes.split(max(1, CHUNK // atoms.shape[1]))
-        return torch.cat([_explain_by_class(a, atoms, members.to(a.device)) for a in pieces]).to(members.device)
-
-
-def _explain_by_class(codes: Tensor, atoms: Atoms, members: Tensor) -> Tensor:
-    """Compute 1 - ||x - e - D_c'a_c|| / ||x - e|| for every class, x - e = D'a; zeros where the code is zero."""
-    size = atoms.combine(codes).norm(dim=1, keepdim=True)
-    left = torch.stack([atoms.combine(codes * (1 - one)).norm(dim=1) for one in members.unbind(1)], 1)
-    shares = 1 - left / torch.where(size > 0, size, 1)
-    return torch.where((codes != 0).any(1, keepdim=True), shares, 0)
+        atoms, shares = atoms_of(D), []
+        others = 1 - members.mT.to(found.codes.device)
+        for a in found.codes.split(max(1, CHUNK // atoms.shape[1])):
+            left = torch.stack([atoms.combine(a * other).norm(dim=1) for other in others], 1)
+            share = 1 - divide(left, atoms.combine(a).norm(dim=1, keepdim=True))
+            shares.append(torch.where((a != 0).any(1, keepdim=True), share, 0))
+        return torch.cat(shares).to(members.device)

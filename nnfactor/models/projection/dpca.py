@@ -50,8 +50,7 @@ class DPCA(Projection):
     components_ : (n_components_, n_features)
         Orthonormal rows; in each, the largest entry (the first of equals) is positive.
     eigenvalues_ : (n_components_,)
-        In the squared unit of the data, largest first; can be negative. float64, for squares of float32 may overflow
-        (those of float64 too, to inf).
+        In the squared unit of the data, largest first; can be negative. float64, for squares of float32 may overflow.
     mean_ : (n_features,)
     n_components_ : int, min(n_components, n_features)
     n_features_in_, feature_names_in_, fit_info_
@@ -120,9 +119,8 @@ class DPCA(Projection):
                 values, vectors = torch.linalg.eigh(self._objective(space.rows, codes, same, different))
                 W = fix_signs(space.lift(vectors.flip(1)[:, :d]))
             self._publish(inputs, W, space.mean)
-            self.eigenvalues_ = inputs.to_caller(
-                (values.flip(0)[:d] * inputs.scale * inputs.scale).to(inputs.data.device)
-            )
+            values = values.flip(0)[:d] * inputs.scale * inputs.scale
+            self.eigenvalues_ = inputs.to_caller(values.to(inputs.data.device))
         return self
 
     def inverse_transform(self, Z: Any) -> Any:
