@@ -1,7 +1,4 @@
-"""Graphs over samples as `Graph`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency.
-
-Distances are Euclidean and the neighbours exact (`core/graph/neighbors.py`); ties go to the smaller index.
-"""
+"""Graphs over samples as `Graph`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency."""
 
 from __future__ import annotations
 
@@ -34,7 +31,7 @@ Kernel = Callable[[np.ndarray], np.ndarray]
 
 
 def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") -> Graph:
-    """Link i and j if i is among the p nearest samples of j or j among those of i.
+    """Link i and j if i is among the p nearest samples of j or j among those of i, by exact Euclidean distances.
 
     Symmetric, without self loops; one sample alone has no link.
 
@@ -78,8 +75,8 @@ def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pai
     """Build the intrinsic and the penalty graph of marginal Fisher analysis (Yan et al. 2007).
 
     Intrinsic: every labelled sample with its k1 nearest of the same class ("or", as in `knn_graph`). Penalty: for
-    every class the k2 shortest pairs (i, j) of a sample i inside and a labelled sample j outside. All weights are 1,
-    also where two classes choose the same pair. Ties go to the smaller index or (i, j).
+    every class the k2 shortest pairs (i, j) of a sample i inside and a labelled sample j outside. All weights are 1.
+    Ties go to the smaller index or (i, j).
 
     Parameters
     ----------
@@ -124,8 +121,8 @@ def grid_graph(shape: int | Sequence[int], *, neighbors: int = 4) -> Graph:
     shape : int or sequence of ints >= 1
         Length of every axis, without bands; any number of axes (`(h, w)` for images, `(n,)` for a chain).
     neighbors : 4 or 8
-        4: one step along one axis (2 d neighbours with d axes; 4 in images, the default because its Laplacian is the
-        usual smoothness). 8: diagonal steps too (all 3^d - 1; 8 in images). Anything else is a ValueError.
+        4: one step along one of d axes (2 d neighbours; the usual smoothness). 8: diagonal steps too (all 3^d - 1).
+        Anything else is a ValueError.
 
     Examples
     --------
@@ -185,9 +182,8 @@ def cube(rows: Array, shape: int | Sequence[int]) -> Array:
 def adjacency_graph(A: Any) -> Graph:
     """Read an adjacency of your own: scipy sparse, array, tensor (dense or sparse) or DataFrame, (n, n).
 
-    Weights are >= 0, finite and symmetric (up to 1e-12 of the largest); 0 is no link. The diagonal is dropped, for self
-    loops do not change a Laplacian. `A` is copied. ValueError if it is not square, not real, has NaN, infinite or
-    negative weights, or is not symmetric (use `(A + A.T) / 2` or `A.maximum(A.T)`).
+    Weights are >= 0, finite and symmetric (up to 1e-12 of the largest), else a ValueError; 0 is no link. The diagonal
+    is dropped, for self loops do not change a Laplacian. `A` is copied.
 
     Examples
     --------

@@ -166,21 +166,16 @@ def _solve(D: Atoms, X: Any, among: bool, tol: float | None, max_rounds: int, sw
         chunks = iter([(slice(0, len(X)), D.D if among else unit_rows(X))])
     with torch.no_grad(), torch.autocast(D.device.type, enabled=False):
         for at, x in chunks:
-            own = torch.arange(at.start, at.stop, device=D.device) if among else None
-            found.append(_improve_all(_Best(D, x.to(D.device), own), tol, max_rounds, sweeps))
+            best = _Best(D, x.to(D.device), torch.arange(at.start, at.stop, device=D.device) if among else None)
+            if len(D) > SMALL and sweeps > 0:
+                _admm(best, tol, sweeps)
+            for turn in range(max_rounds if len(D) else 0):
+                if not len(todo := (best.gap() > tol).nonzero().squeeze(1)):
+                    break
+                _round(best, todo, 0.85 - 0.05 * turn if len(D) > SMALL else -1.0, tol)
+            found.append((best.a, best.value, best.bound))
     a, value, bound = (torch.cat(parts) for parts in zip(*found, strict=True))
     return Codes(a.to(dtype) if dtype.is_floating_point else a, value, bound)
-
-
-def _improve_all(best: _Best, tol: float, max_rounds: int, sweeps: int) -> tuple[Tensor, Tensor, Tensor]:
-    if len(best.D) > SMALL and sweeps > 0:
-        _admm(best, tol, sweeps)
-    for turn in range(max_rounds if len(best.D) else 0):
-        todo = (best.gap() > tol).nonzero().squeeze(1)
-        if not len(todo):
-            break
-        _round(best, todo, 0.85 - 0.05 * turn if len(best.D) > SMALL else -1.0, tol)
-    return best.a, best.value, best.bound
 
 
 def _admm(best: _Best, tol: float, sweeps: int) -> None:

@@ -19,7 +19,7 @@ from ...core.labels import to_host
 from ...graphs import knn_graph
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
-from ..shared.labels import decode_labels, encode_required_classes
+from ..shared.labels import decide, decode_labels, encode_required_classes
 from ..shared.parameters import graph_over, one_of
 from ..shared.restore import forget_and_restore_on_error
 
@@ -96,11 +96,9 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
 
     def _decode(self, scores: Tensor, inputs: Inputs) -> Any:
         """Turn scores into labels; warn once if some rows are zero."""
-        lost = (scores == 0).all(1)
-        codes = torch.where(lost, -1, scores.argmax(1)).cpu().numpy()
+        codes = decide(scores.cpu().numpy())
         labels = decode_labels(codes, self.classes_)
-        count = int((codes < 0).sum())
-        if count:
+        if count := int((codes < 0).sum()):
             marker = decode_labels(np.array([-1]), self.classes_).tolist()[0]
             warnings.warn(
                 f"{type(self).__name__}: no label reaches {count} of {len(codes)} samples; they are marked {marker!r}, "
@@ -131,8 +129,7 @@ def graph_of(graph: Any, points: Points, n_neighbors: int) -> Graph:
 
 def measure_distances(Z: Points, P: Points) -> Tensor:
     """Measure squared distances (len(Z), n) in float64, on the device of P."""
-    centre = None if sp.issparse(P) else P.mean(0)
-    return squared_distances(store_like(Z, P), P, centre)
+    return squared_distances(store_like(Z, P), P, None if sp.issparse(P) else P.mean(0))
 
 
 def margins(scores: Tensor) -> Tensor:

@@ -28,7 +28,7 @@ class Ridge:
     def of(cls, inputs: Inputs, alpha: float) -> Ridge:
         """Prepare one view, as it was read."""
         X, device = inputs.samples64(), inputs.data.device
-        if sp.issparse(X):
+        if not isinstance(X, Tensor):
             mean, offset = np.ravel(X.mean(axis=0)), torch.zeros(X.shape[1], dtype=torch.float64)
             energy = X.power(2).sum() / X.shape[0] - mean @ mean
         else:

@@ -92,14 +92,11 @@ class DenseRows:
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """Sparse samples with no more features than samples: the same three sums, through sparse products on the host.
+    """Sparse samples with no more features than samples: the same three sums, through sparse products on the host."""
 
-    `turn (m, r)` changes coordinates; scatter matrices do not see the mean.
-    """
-
-    X: sp.csr_array
+    X: sp.csr_array  # not centred: scatter matrices stay the same
     mean: np.ndarray
-    turn: Tensor | None = None
+    turn: Tensor | None = None  # (m, r), to other coordinates
 
     def within(self, codes: np.ndarray, weights: np.ndarray) -> Tensor:
         """As for `DenseRows`."""

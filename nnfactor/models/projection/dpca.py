@@ -36,10 +36,10 @@ class DPCA(Projection):
     Parameters
     ----------
     n_components : int
-        Number d of directions; at most n_features are kept. 2, as for a picture.
+        Number of directions; at most n_features are kept. 2, as for a picture.
     eta, lam : float >= 0
-        Weights of the pairs that belong together and of the total scatter; free of the data's unit. The paper tries
-        0.1, 1 and 10; 1 is its middle.
+        Weights of the pairs that belong together and of the total scatter; free of the data's unit. 1, of the 0.1, 1
+        and 10 that the paper tries.
     device : "auto", "cpu", "cuda" or "cuda:i"
         "auto": where a tensor is, else CUDA if there is one. Sparse data are worked on by the host.
     dtype : "auto", "float32" or "float64"
@@ -63,8 +63,8 @@ class DPCA(Projection):
         sum over different =  sum_c (l - n_c) sum_i (x_i - m_c)(x_i - m_c)' + l sum_c n_c (m_c - m)(m_c - m)'
 
     With more features than samples the eigenproblem is solved in the row space of the centred data and `n_components`
-    directions beside it: those have eigenvalue 0 and come before negative ones, as in the full problem. In sparse data,
-    then, directions with less than 1e-12 of the largest variance count as zero.
+    directions beside it, of eigenvalue 0. In sparse data, then, directions with less than 1e-12 of the largest variance
+    count as zero.
 
     Examples
     --------

@@ -136,9 +136,9 @@ class MFA(_MarginalFisher):
         Dimensions that PCA leaves. "auto": N - N_c for N samples in N_c classes, as in the papers, at least 1: the
         denominator is then regular as a rule. None: all that hold variance.
     scaling : {"unit", "orthonormal", "b-orthonormal"}
-        Of the directions. "unit": length 1. "b-orthonormal": w'X'LXw = 1, what eigenvalue routines return; it makes
-        directions in which classes hardly vary long (on ORL, half of it for training, 1-NN is right in 46 %, and in
-        94 % with "unit"). "orthonormal": their QR basis; often the best, but no longer the solutions.
+        "unit": directions of length 1. "b-orthonormal": w'X'LXw = 1, what eigenvalue routines return; directions in
+        which classes hardly vary become long (on ORL 1-NN is right in 46 %, with "unit" in 94 %). "orthonormal": their
+        QR basis; often the best, but no longer the solutions.
     graph : "marginal_fisher" or (intrinsic, penalty)
         Or two adjacencies over all samples, each dense, scipy sparse or a `Graph`; `y` may then be None (N_c = 1).
     device, dtype
@@ -150,11 +150,10 @@ class MFA(_MarginalFisher):
         One direction a row; the largest entry (the first of equals) is positive.
     eigenvalues_ : (n_components_,)
         The ratios, largest first, float64; inf where the denominator vanishes. Not of the QR basis.
-    mean_ : (n_features,); n_components_, n_pca_ : int
     graph_ : (Graph, Graph)
         Intrinsic and penalty graph over all samples.
-    classes_ : array
-    n_features_in_, feature_names_in_, fit_info_
+    mean_ : (n_features,); n_components_, n_pca_ : int
+    classes_, n_features_in_, feature_names_in_, fit_info_
 
     Notes
     -----
@@ -162,10 +161,9 @@ class MFA(_MarginalFisher):
     `graph=` the samples that have neither label nor link are left out. Distances for the graphs are those of the
     samples as given.
 
-    No system is inverted and nothing is regularised. In PCA coordinates of unit variance, A / (A + B) has the same
-    directions as A / B and lies in [0, 1] on the range of A + B. Where B vanishes the ratio is inf: such directions
-    come first, orthonormal, the largest w'X'L^p X w first. Where both vanish nothing is known: they come last, by
-    variance. No penalty link at all (one class): PCA.
+    Nothing is regularised. Where the denominator vanishes the ratio is inf: such directions come first, orthonormal,
+    the largest w'X'L^p X w first. Where both vanish nothing is known: they come last, by variance. No penalty link at
+    all (one class): PCA.
 
     Examples
     --------
@@ -257,10 +255,7 @@ feature_names_in_, fit_info_
 
 @dataclass(frozen=True, eq=False)
 class _Principal:
-    """Samples in principal coordinates of unit variance `U`, `X - mean ~ U diag(lengths) Q'`.
-
-    The scaling does not change ratios of two graph energies, but features of very different units keep their digits.
-    """
+    """Samples in principal coordinates of unit variance `U`, `X - mean ~ U diag(lengths) Q'`; ratios stay the same."""
 
     rows: DenseRows | SparseRows
     lengths: Tensor  # (r,), r >= 1; 1 if the data do not vary
@@ -300,10 +295,10 @@ class _Principal:
 
 
 def _maximize_ratios(A: Tensor, B: Tensor, lengths: Tensor, d: int) -> tuple[Tensor, Tensor]:
-    """Find the `d` best directions of `v'Av / v'Bv` and their ratios; both may be singular.
+    """Find the `d` best directions of `v'Av / v'Bv` and their ratios: inf, falling, then those where both vanish.
 
-    Ratios inf first, then falling, then the directions in which both matrices vanish. `lengths` turn coordinates into
-    lengths of features: `w = v / lengths`.
+    In coordinates of unit variance, A / (A + B) has the same directions as A / B and lies in [0, 1] on the range of
+    A + B. `lengths` turn coordinates into lengths of features: `w = v / lengths`.
     """
     a, b = float(A.trace()), float(B.trace())
     scatter = torch.diag(lengths.square())
