@@ -147,7 +147,7 @@ def _choose_lesson(scores: np.ndarray, open_: np.ndarray, n_per_class: int) -> t
 
 def _take(known: np.ndarray, lessons: list[tuple[np.ndarray, np.ndarray]]) -> None:
     """Fill what is unknown with the surest lesson, of equals with the smaller class."""
-    classes, scores = (np.stack(part) for part in zip(*lessons, strict=True)) if lessons else (known[None], known[None])
+    classes, scores = (np.stack(part) for part in zip(*lessons, strict=True))
     scores = np.where(classes >= 0, scores, -np.inf)
     tied = (scores == scores.max(0)) & (classes >= 0)
     answer = np.where(tied, classes, np.iinfo(classes.dtype).max).min(0)
