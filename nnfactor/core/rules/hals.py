@@ -18,9 +18,9 @@ SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more of them leave the cac
 def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     """Minimise over one column after the other (Cichocki and Phan 2009), `sweeps` times for one product with the data.
 
-    The Gram may have any sign. Graphs couple rows but never columns: with D - S <= 2 D each column still has a closed
-    form, from one sparse product per sweep. The floor is 0; a column whose curvature is 0 (to rounding, against the
-    largest) stays as it is: dividing by it would overflow.
+    `f_j = max(0, f_j + (m_j - F g_j) / g_jj)` for a fit alone, m its product with the data, G its Gram, of any sign.
+    Graphs couple rows but never columns: with D - S <= 2 D each column still has a closed form, from one sparse product
+    per sweep. A column whose curvature is 0 (to rounding, against the largest) stays as it is.
     """
     if torch.is_grad_enabled():  # never inside `run`; columns are written in place
         with torch.no_grad():
@@ -53,9 +53,8 @@ def _by_slabs(
 
     Shapes are (B, k, n), (B, k, n), (B, k, k), (B, k, n), or the same without B. A column becomes
     `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. Columns are cut into slabs, and those into
-    narrower ones. The share of all other slabs does not change inside a slab and is one matrix product. The `buffers`
-    for it are as wide as the slabs, from outside to inside; all slabs use them in turn, so that they stay in the cache.
-    `columns` are those of the last buffer.
+    narrower ones; what other slabs contribute is one matrix product, into `buffers` as wide as the slabs, from outside
+    to inside. All slabs use them in turn, so that they stay in the cache. `columns` are those of the last buffer.
     """
     minus = torch.addmm if F.dim() == 2 else torch.baddbmm
     slabs = []

@@ -1,26 +1,25 @@
 """Sweeps with momentum: `her` for rules that minimise, `bmme` for the multiplicative one.
 
 HER is "heuristic extrapolation with restarts" (Ang and Gillis 2019), BMMe "block majorisation-minimisation with
-extrapolation" (Hien, Leplat and Gillis 2024). Both replace `step` in `run`. What they need of earlier sweeps is in the
-state, under "memory", one number or factor per problem: `take` drops problems from it as from everything else. The
-factors of the state are nonnegative at all times, and those of `bmme` are never extrapolated ones.
+extrapolation" (Hien, Leplat and Gillis 2024). What they need of earlier sweeps is in the state, under "memory", one
+number or factor per problem: `take` drops problems from it as from everything else. The factors of the state are
+nonnegative at all times, and those of `bmme` are never extrapolated ones.
 
 HER compares with the sweep before, kept or not: against the best so far a problem could be refused for ever. A rise
 within rounding counts as none; otherwise noise would decide once a problem has settled, and a batch would end elsewhere
-than the separate runs. HER is not monotone, though only a restart raises the objective. It is meant for `hals`: entries
-that a multiplicative rule finds at 0 would stay there. Two safeguards are not in the paper; they hardly ever act:
+than the separate runs. Only a restart raises the objective. Two safeguards are not in the paper; they hardly ever act:
 
 * The columns of one component can grow and shrink against each other without a change of the objective. Each of d
-  factors extrapolates this drift by w, so that it grows from sweep to sweep where w > 1/d (to 1e18 in float32 at
-  k = 1). Therefore columns of extrapolated factors stay between 1/128 and 128 times the geometric mean of their
-  component's lengths. The last factor, which is improved next, absorbs the change: the model is the same.
+  factors extrapolates this drift by w, so that it grows from sweep to sweep where w > 1/d. Therefore columns of
+  extrapolated factors stay between 1/128 and 128 times the geometric mean of their component's lengths. The last
+  factor, which is improved next, absorbs the change: the model is the same.
 * After a sweep that would have raised the objective by more than a tenth, the next one has no momentum and is kept
   whatever it reaches; otherwise the next sweep would be accepted for improving on a bad point.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from math import inf, log
@@ -34,7 +33,7 @@ from ..factors import choose, normalize_columns, square_norms
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
 from ..terms.fit import Fit
-from .run import State
+from .cuda_graph import State, Sweep
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight: the choice of Ang and Gillis (2019) for HALS
 ROUNDING = 16  # units in the last place of the objective at the start or of ||X||^2, whichever is lower: no rise
@@ -42,20 +41,21 @@ RISE = 0.1  # of the objective: a sweep that would raise it by more is followed 
 APART = 128.0  # a column of an extrapolated factor is at most so many times as long or short as its component's mean
 
 
-def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Callable[[State], State]:
+def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Sweep:
     """Make sweeps of block minimisation with extrapolation and restarts (HER; Ang and Gillis 2019, Algorithm 2).
 
-    Every factor is improved at extrapolated values of the others, `F + w (F - F before)` clamped at 0 (their variant
-    hp = 3). If the objective of the last factor with the extrapolated others is above that of the sweep before (or
-    NaN), the sweep is discarded: the factors before it are kept, the next sweep starts from them without momentum, and
-    the weight w shrinks; otherwise w grows. Each problem of a batch has its own weight.
+    A `method` of `run`, meant for `hals`: entries that a multiplicative rule finds at 0 would stay there. Every factor
+    is improved at extrapolated values of the others, `F + w (F - F before)` clamped at 0 (their variant hp = 3). If the
+    objective of the last factor with the extrapolated others is above that of the sweep before (or NaN), the sweep is
+    discarded: the factors before it are kept, the next sweep starts from them without momentum, and the weight w
+    shrinks; otherwise w grows. Each problem of a batch has its own weight.
 
     Parameters
     ----------
     unit : sequence of str
-        Factors whose columns are brought to length one before they are extrapolated, in place of the bound on lengths
-        (see the module): for graphs with `norms_of`, whose value it leaves unchanged and whose weight on V it keeps the
-        same in all sweeps. The lengths go into the factor that is improved next: no kept product becomes invalid.
+        Factors whose columns are brought to length one before they are extrapolated, their lengths going into the
+        factor that is improved next: for graphs with `norms_of`, whose weight on V then is the same in all sweeps.
+        Default: none, and the ratio of the lengths is bounded.
 
     Examples
     --------
@@ -100,16 +100,14 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
     return sweep
 
 
-def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], State]:
+def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
     """Make sweeps of a majorisation-minimisation rule with extrapolation (BMMe; Hien, Leplat and Gillis 2024).
 
-    A factor is improved from `F + w max(0, F - F before)`, which moves entries up only, so that zeros stay zeros and
-    nothing else becomes one; `w = (t - 1) / t'`, `t' = (1 + sqrt(1 + 4 t^2)) / 2` from t = 1 on (Nesterov). Converges
-    for beta-divergences with 1 <= beta <= 2, without restarts; not monotone in every sweep. The proof also bounds
-    `w` by a constant (theirs: 1e4) over `sqrt(number of the sweep) ||F - F before||`, which cannot bind in less than
-    1e8 sweeps for factors in units of their size, and is left out.
-
-    Pass it to `run` as `method`, as in the example of `her`.
+    A `method` of `run`, as in the example of `her`. A factor is improved from `F + w max(0, F - F before)`, which moves
+    entries up only, so that zeros stay zeros and nothing else becomes one; `w = (t - 1) / t'`,
+    `t' = (1 + sqrt(1 + 4 t^2)) / 2` from t = 1 on (Nesterov). Converges for beta-divergences with 1 <= beta <= 2,
+    without restarts; not monotone in every sweep. The proof also bounds `w` by `1e4 / sqrt(sweep) / ||F - F before||`,
+    which cannot bind in less than 1e8 sweeps for factors in units of their size, and is left out.
     """
 
     def sweep(state: State) -> State:
@@ -133,9 +131,9 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Callable[[State], 
 def _start_memory(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[str, Rule]) -> dict[str, Any]:
     """Return objective and memory before the first sweep, which extrapolates nothing.
 
-    The memory holds the factors that are kept, those from which the next sweep starts, and numbers for every problem:
-    the limit of the next objective, what counts as rounding; the weight, the one before, its cap, and 1 plus the weight
-    used next.
+    The memory holds the factors that are kept ("before"), those from which the next sweep starts ("ahead"), and numbers
+    for every problem: the "limit" of the next objective, what counts as "rounding"; the "weight", the one before
+    ("past"), its "cap", and 1 plus the weight used next ("reach").
     """
     start = {name: factors[name] for name in rules}
     weight = _per_problem(start, START)
@@ -182,11 +180,10 @@ def _extrapolate(F: Tensor, before: Tensor, reach: Tensor) -> Tensor:
 
 
 def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) -> dict[str, Tensor]:
-    """Bring columns of some factors between 1/`APART` and `APART` times the mean length of their component.
+    """Bring columns of some factors between 1/`APART` and `APART` times the geometric mean length of their component.
 
-    The mean is the geometric one over these factors and the last, which is improved next. (Bounds by the last one's
-    length alone, which absorbs the changes of all, would let three factors or more swing further with every sweep.) For
-    a component with a zero column any length is the same model: its mean is that of the longest component.
+    The mean includes the last factor: by its length alone three factors or more would swing further with every sweep.
+    For a component with a zero column any length is the same model: its mean is that of the longest component.
     """
     lengths = [torch.linalg.vector_norm(factors[name], dim=-2) for name in names]
     logs = torch.stack([*lengths, square_norms(factors[last]).squeeze(-2).sqrt()], dim=-2).log_()

@@ -17,16 +17,16 @@ from ..rules.multiplicative import multiplicative
 from ..terms.beta import BetaFit
 
 CHUNK = 1 << 23  # entries of the masked systems held at once
+STRETCH, MOST = 10, 1000  # multiplicative steps between two looks at the rows, and in all
+SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry; coefficients are then within about 1e-4
 
 
 def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
     """`min x' G x - 2 b' x` over x >= 0 for every row b of B: nonnegative least squares from its normal equations.
 
     `G (k, k)` is the Gram matrix of the bases, `B (n, k)` the data against them; the answer is `(n, k)`, float64. A
-    zero basis column gets coefficient 0.
-
-    Block principal pivoting (Kim and Park 2011), all rows at once, started from coordinate descent; rows are
-    independent of each other. A row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`.
+    zero basis column gets coefficient 0. Block principal pivoting (Kim and Park 2011), all rows at once, started from
+    coordinate descent; a row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`.
     """
     G, B = G.double(), B.double()
     d = G.diagonal().clamp(min=0).sqrt()
@@ -88,23 +88,11 @@ def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
     return solved
 
 
-STRETCH, MOST = 10, 1000  # steps between two looks at the rows, and in all
-
-SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry; coefficients are then within about 1e-4
-
-
 def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) -> Tensor:
     """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
 
     The start knows the sum of a row only. A row that has settled stays as it is, and leaves when half of them have: its
-    coefficients do not depend on the batch.
-
-    Raises
-    ------
-    ValueError
-        beta <= 0 and a zero in the data.
-    FloatingPointError
-        A coefficient became NaN or infinite.
+    coefficients do not depend on the batch. A coefficient that becomes NaN or infinite raises a FloatingPointError.
     """
     modes = tuple(f"mode {b}" for b in range(data.order))
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)

@@ -31,14 +31,13 @@ class Laplacian(Term):
     weight : float, Tensor or Weight
         A number, one number per problem, or an entry of the state that holds them.
     columns : slice, array (k,) or None
-        The columns that the graph acts on, a mask of them, or their weights >= 0. None: all. Columns outside the first
-        and the last nonzero weight cost nothing.
+        The columns that the graph acts on, a mask of them, or their weights c_j >= 0. None: all. Columns outside the
+        first and the last nonzero weight cost nothing.
     split : {"net", "paper"}
-        The block of a factor in `norms_of`. `v_j' L v_j >= 0` is one number ("net"). The papers split it into
-        `v_j' D v_j` and `v_j' S v_j` ("paper"; Wang et al. 2009a, Eq. 15, and 2009b, Eq. 25): the same objective, and
-        many more iterations at large weights. The multiplicative rule of a
-        basis is `U *= M / (U G + U diag(c_j v_j'L v_j))` with "net",
-        `U *= (M + U diag(c_j v_j'S v_j)) / (U G + U diag(c_j v_j'D v_j))` with "paper".
+        The block of a factor in `norms_of`. `v_j' L v_j >= 0` is one number ("net"): the multiplicative rule of a basis
+        is `U *= M / (U G + U diag(c_j v_j'L v_j))`. The papers split it ("paper"; Wang et al. 2009a, Eq. 15, and 2009b,
+        Eq. 25): `U *= (M + U diag(c_j v_j'S v_j)) / (U G + U diag(c_j v_j'D v_j))`, the same objective, and many more
+        iterations at large weights.
 
     Examples
     --------
@@ -81,10 +80,7 @@ class Laplacian(Term):
         """Return the columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:
             return None
-        if isinstance(self.columns, slice):
-            start, stop, _ = self.columns.indices(V.shape[-1])
-            return slice(start, stop) if start < stop else slice(0, 0)
-        some = np.flatnonzero(self.columns)
+        some = np.flatnonzero(self._columns(V))
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
     def block(self, factors: Factors, name: str) -> Block:
@@ -93,7 +89,7 @@ class Laplacian(Term):
         span = self._span(V)
         if span == slice(0, 0):
             return Block()
-        c = self._scale(factors, skip=name)
+        c = self._weights(factors, skip=name)
         if name == self.on:
             return Block(quads=(Quad(c, self.graph.degree(V), 1, span), Quad(c, self.graph, -1, span)))
         if self.split == "net":
@@ -104,22 +100,27 @@ class Laplacian(Term):
     def value(self, factors: Factors) -> Tensor:
         """Sum edge by edge, never as a difference."""
         energy = self.graph.energy(factors[self.on], self._span(factors[self.on]))
-        return (self._scale(factors) * energy).sum((-2, -1), dtype=torch.float64)
+        return (self._weights(factors) * energy).sum((-2, -1), dtype=torch.float64)
 
-    def _scale(self, factors: Factors, skip: str | None = None) -> Tensor:
-        """Multiply weight, columns and squared norms of `norms_of` without `skip`: `(..., 1, span)`."""
-        V = factors[self.on]
+    def _weights(self, factors: Factors, skip: str | None = None) -> Tensor:
+        """Compute `weight c_j prod_b ||u^b_j||^2`, b in `norms_of` but for `skip`, over the span: `(..., 1, span)`."""
+        V, number = factors[self.on], 1.0
         span = self._span(V) or slice(None)
-        number = 1.0 if isinstance(self.weight, Tensor | Weight) else float(self.weight)
-        c = self.graph.cache((number, V.device, V.dtype, V.shape[-1]), (), lambda: self._columns(V, number))
+        if not isinstance(self.weight, Tensor | Weight):
+            number = float(self.weight)
+        make = lambda: V.new_tensor(number * self._columns(V)[span]).unsqueeze(0)
+        c = self.graph.cache((number, V.device, V.dtype, V.shape[-1]), (), make)
         if isinstance(self.weight, Tensor | Weight):
             c = c * per_column(self.weight, factors, V)[..., span]
         return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.norms_of if b != skip], c)
 
-    def _columns(self, V: Tensor, weight: float) -> Tensor:
-        """Multiply the weight with the weights of the columns, `(1, span)`."""
-        ones = np.ones(V.shape[-1]) if self.columns is None or isinstance(self.columns, slice) else self.columns
-        return torch.from_numpy(weight * ones[self._span(V) or slice(None)]).to(V.device, V.dtype).unsqueeze(0)
+    def _columns(self, V: Tensor) -> np.ndarray:
+        """Return the weights c_j of all columns, `(k,)`."""
+        if isinstance(self.columns, np.ndarray):
+            return self.columns
+        c = np.zeros(V.shape[-1])
+        c[self.columns or slice(None)] = 1
+        return c
 
     def _extend(self, c: Tensor, V: Tensor) -> Tensor:
         """Extend weights of the span to all columns: zero elsewhere."""
