@@ -15,6 +15,7 @@ WIDE, NARROW = 64, 16  # columns of a factor between two matrix products, at mos
 SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more of them leave the cache between two columns
 
 
+@torch.no_grad()  # columns are written in place
 def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     """Minimise over one column after the other (Cichocki and Phan 2009), `sweeps` times for one product with the data.
 
@@ -22,23 +23,21 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     Graphs couple rows but never columns: with D - S <= 2 D each column still has a closed form, from one sparse product
     per sweep. A column whose curvature is 0 (to rounding, against the largest) stays as it is.
     """
-    if torch.is_grad_enabled():  # never inside `run`; columns are written in place
-        with torch.no_grad():
-            return hals(F, block, sweeps)
     G, rest = split_gram(block, F, "hals")
     curvature = bound_curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
     scale: Tensor | None = None
-    steps: Tensor | None = inverse
+    steps: Tensor | None = None
     if inverse.shape[-2] == 1:  # the same step for all rows: it moves out of the loop over the columns
-        G, scale, steps = G * inverse.squeeze(-2).unsqueeze(-1), inverse, None
+        G, scale = G * inverse.squeeze(-2).unsqueeze(-1), inverse
         G.diagonal(dim1=-2, dim2=-1).sub_(1)
-    F = clone_factor(F)  # columns are written in place, and the caller keeps its F
-    linear = components(collect_linear(block, rest, F), scale)
-    columns, lengths = components(F), None if steps is None else components(steps)
+    else:
+        steps = components(inverse)
+    F = clone_factor(F)  # the caller keeps its own
+    linear, columns = components(collect_linear(block, rest, F), scale), components(F)
     buffers = [columns.new_empty(*columns.shape[:-2], w, columns.shape[-1]) for w in _slab_widths(columns)]
-    sweep = _by_slabs(columns, linear, flatten_problems(G), lengths, buffers, _columns(buffers[-1]))
+    sweep = _by_slabs(columns, linear, flatten_problems(G), steps, buffers, _columns(buffers[-1]))
     for i in range(sweeps):
         if i and rest:
             linear.copy_(components(collect_linear(block, rest, F), scale))

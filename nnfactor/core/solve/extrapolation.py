@@ -74,14 +74,14 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
             factors = _unit_columns(state["factors"], unit, last)
             state = {**state, "factors": factors, **_start_memory(terms, factors, rules)}
         memory = state["memory"]
-        before, ahead = memory["before"], {**state["factors"], **memory["ahead"]}
-        reach = _as_column(before[last], memory["reach"])
-        new = {}
+        before, ahead, new = memory["before"], {**state["factors"], **memory["ahead"]}, {}
+        reach = memory["reach"].to(before[last].dtype)[..., None, None]
+        extrapolate = lambda F, name: torch.lerp(before[name], F, reach).clamp_(min=0)
         for name, following in pairwise((*names, last)):
             improved = {**ahead, name: rules[name](ahead[name], block_of(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name] = ahead[name]
-            ahead[name] = _extrapolate(new[name], before[name], reach)
+            ahead[name] = extrapolate(new[name], name)
         ahead = ahead if unit else _bound_lengths(ahead, names, last)
         new[last] = rules[last](ahead[last], block_of(terms, ahead, last))
         value = objective(terms, {**ahead, last: new[last]})
@@ -89,7 +89,7 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
         kept = {name: choose(good, F, before[name]) for name, F in new.items()}
         point = {name: choose(good, ahead[name], state["factors"][name]) for name in names}
         ahead = {name: choose(good, ahead[name], before[name]) for name in names}
-        ahead[last] = _extrapolate(kept[last], before[last], reach)
+        ahead[last] = extrapolate(kept[last], last)
         reached = torch.where(good, value, state["objective"])
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
@@ -111,12 +111,11 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
     """
 
     def sweep(state: State) -> State:
-        factors = dict(state["factors"])
+        factors, memory = dict(state["factors"]), state.get("memory")
         before = {name: factors[name] for name in rules}
-        memory = state.get("memory")
         t = memory["t"] if memory else _per_problem(before, 1.0)
         following = t.square().add_(0.25).sqrt_().add_(0.5)
-        weight = _as_column(next(iter(before.values())), (t - 1).div_(following))
+        weight = (t - 1).div_(following).to(next(iter(before.values())).dtype)[..., None, None]
         for name, rule in rules.items():
             if memory:
                 factors[name] = (before[name] - memory["before"][name]).clamp_(min=0).mul_(weight).add_(before[name])
@@ -174,11 +173,6 @@ def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:
     return torch.full(F.shape[:-2], number, dtype=torch.float64, device=F.device)
 
 
-def _extrapolate(F: Tensor, before: Tensor, reach: Tensor) -> Tensor:
-    """Extrapolate: `max(0, before + reach (F - before))`, the reach `(..., 1, 1)` at least one."""
-    return torch.lerp(before, F, reach).clamp_(min=0)
-
-
 def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) -> dict[str, Tensor]:
     """Bring columns of some factors between 1/`APART` and `APART` times the geometric mean length of their component.
 
@@ -192,8 +186,3 @@ def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) 
     excess = (logs[..., :-1, :] - mean).nan_to_num_(nan=0, posinf=0, neginf=0)
     times = excess.clamp(-log(APART), log(APART)).sub_(excess).exp_()
     return {**factors, **{name: factors[name] * c for name, c in zip(names, times.split(1, dim=-2), strict=True)}}
-
-
-def _as_column(F: Tensor, weight: Tensor) -> Tensor:
-    """Return a number per problem as `(..., 1, 1)` in the dtype of F."""
-    return weight.to(F.dtype)[..., None, None]

@@ -8,13 +8,12 @@ from torch import Tensor
 
 from .. import divergence
 from ..block import Block
-from ..data.base import Data
-from .base import Factors, Term
-from .fit import read_data
+from .base import Factors
+from .fit import DataTerm
 
 
 @dataclass(frozen=True, eq=False)
-class BetaFit(Term):
+class BetaFit(DataTerm):
     """`sum d_beta(X, [[V, U1, ...]])`; beta = 1 is Kullback-Leibler, 0 Itakura-Saito, 2 the squared Frobenius norm.
 
     Not quadratic: only the multiplicative rule takes it. Data and modes as for `Fit`; sparse data are matrices.
@@ -26,12 +25,10 @@ class BetaFit(Term):
         beta <= 0 and a zero in the data: the divergence is infinite there.
     """
 
-    data: Data
-    modes: tuple[str, ...]
     beta: float = 1.0
 
     def __post_init__(self) -> None:
-        read_data(self)
+        super().__post_init__()
         if self.beta <= 0 and self.data.smallest() <= 0:
             raise ValueError(
                 f"beta = {self.beta:g} needs data without zeros (the divergence is infinite there); "
@@ -44,9 +41,7 @@ class BetaFit(Term):
         linear_minus, linear_plus = self.data.ratio_products(Fs, mode, self.beta)
         if self.beta != 2:
             linear_minus, linear_plus = linear_minus.mul_(0.5), linear_plus.mul_(0.5)
-        return Block(
-            linear_minus=linear_minus, linear_plus=linear_plus, quadratic=False, powers=divergence.powers(self.beta)
-        )
+        return Block((), linear_minus, linear_plus, quadratic=False, powers=divergence.powers(self.beta))
 
     def value(self, factors: Factors) -> Tensor:
         """Sum the divergence over all entries, in float64."""

@@ -1,10 +1,9 @@
-"""The squared Frobenius distance of data to a CP model."""
+"""Terms of data and a CP model; the squared Frobenius distance."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,8 +16,8 @@ from .base import Factors, Term
 
 
 @dataclass(frozen=True, eq=False)
-class Fit(Term):
-    """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order.
+class DataTerm(Term):
+    """A term of data and one factor for each of their modes.
 
     Parameters
     ----------
@@ -31,7 +30,16 @@ class Fit(Term):
     modes: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        read_data(self)
+        data = self.data if isinstance(self.data, Data) else as_data(self.data, name="data")
+        modes = tuple(self.modes)
+        if len(modes) != data.order or len(set(modes)) != len(modes):
+            raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")
+        object.__setattr__(self, "data", data)
+        object.__setattr__(self, "modes", modes)
+
+
+class Fit(DataTerm):
+    """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order (`DataTerm`)."""
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams."""
@@ -53,13 +61,3 @@ class Fit(Term):
     def direct(self, factors: Factors) -> Tensor:
         """Sum the residual itself: this needs all entries of the model, and nothing cancels."""
         return self.data.residual_sq([factors[m] for m in self.modes])
-
-
-def read_data(term: Any) -> None:
-    """Turn a term's `data` into `Data`, and check that it has as many modes as dimensions."""
-    data = term.data if isinstance(term.data, Data) else as_data(term.data, name="data")
-    modes = tuple(term.modes)
-    if len(modes) != data.order or len(set(modes)) != len(modes):
-        raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")
-    object.__setattr__(term, "data", data)
-    object.__setattr__(term, "modes", modes)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block
+from ..cache import TensorCache
 from ..data.sparse import Sparse
 from .base import Factors
 from .fit import Fit
@@ -31,7 +32,7 @@ class SampleGroups:
     def __init__(self, groups: Any) -> None:
         self.groups = np.asarray(groups, dtype=np.int64)
         self.sizes = np.bincount(self.groups)
-        self._there: dict[tuple[torch.device, torch.dtype], Sparse] = {}
+        self.cache = TensorCache()
 
     def spread(self, F: Tensor) -> Tensor:
         """Compute `V = Q F`: one row per sample, `(..., n, k)`."""
@@ -46,13 +47,11 @@ class SampleGroups:
         return torch.from_numpy(np.sqrt(self.sizes))[:, None].to(like.device, like.dtype)
 
     def _on(self, F: Tensor) -> Sparse:
-        key = (F.device, F.dtype)
-        if key not in self._there:
-            n = len(self.groups)
-            values = 1 / np.sqrt(self.sizes[self.groups])
-            Q = sp.csr_array((values, self.groups, np.arange(n + 1)), shape=(n, len(self.sizes)))
-            self._there[key] = Sparse(Q, F.device, F.dtype)
-        return self._there[key]
+        return self.cache((F.device, F.dtype), (), lambda: Sparse(self._matrix(), F.device, F.dtype))
+
+    def _matrix(self) -> sp.csr_array:
+        n, values = len(self.groups), 1 / np.sqrt(self.sizes[self.groups])
+        return sp.csr_array((values, self.groups, np.arange(n + 1)), shape=(n, len(self.sizes)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +83,4 @@ class GroupedFit(Fit):
 def group_samples(codes: np.ndarray | None, n: int) -> np.ndarray:
     """Assign a row of Z to every sample: classes (codes >= 0) in order, then the other samples one by one."""
     codes = np.full(n, -1) if codes is None else codes
-    alone = codes < 0
-    groups = codes.copy()
-    groups[alone] = codes.max(initial=-1) + 1 + np.arange(int(alone.sum()))
-    return groups
+    return np.where(codes < 0, codes.max(initial=-1) + np.cumsum(codes < 0), codes)

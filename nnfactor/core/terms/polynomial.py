@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..data.base import Data, sample_sqnorms
+from ..data.base import sample_sqnorms
 from ..factors import gram, multiply_columns
-from .base import Factors, Term
-from .fit import read_data
+from .base import Factors
+from .fit import DataTerm
 
 
 @dataclass(frozen=True, eq=False)
-class PolynomialFit(Term):
+class PolynomialFit(DataTerm):
     """`sum_i ||phi(x_i) - sum_k v_ik phi(w_k)||^2` with `phi(x)'phi(y) = (x'y)^degree`: polynomial NMF.
 
     Nothing is formed in feature space: with `K_xw = (XW)^d` and `K_ww = (W'W)^d` the value is
@@ -22,18 +22,12 @@ class PolynomialFit(Term):
 
     Parameters
     ----------
-    data, modes : as for `Fit`, a matrix (n, m)
-        The factors are V (n, k) and W (m, k).
+    data, modes : as for `Fit`, a matrix (n, m); factors V (n, k) and W (m, k)
     degree : int
         d >= 1; 1 is the squared Frobenius distance.
     """
 
-    data: Data
-    modes: tuple[str, str]
     degree: int = 2
-
-    def __post_init__(self) -> None:
-        read_data(self)
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return the coefficients in V, or in W at the current factors.
@@ -50,9 +44,7 @@ class PolynomialFit(Term):
         inner = self._slope(self._products(W)) * V
         linear_minus = self.data.mttkrp([inner, W], 1)
         linear_plus = multiply_columns(W, self._slope(gram(W)) * gram(V))
-        return Block(
-            linear_minus=linear_minus, linear_plus=linear_plus, quadratic=False, powers=(1.0, 2.0 * self.degree)
-        )
+        return Block((), linear_minus, linear_plus, quadratic=False, powers=(1.0, 2.0 * self.degree))
 
     def value(self, factors: Factors) -> Tensor:
         """Compute the three sums; correct to rounding of `sum_i (x_i'x_i)^d`."""
