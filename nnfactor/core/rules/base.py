@@ -52,9 +52,8 @@ def collect_linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor
 def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
     """Return the net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
     require_quadratic(block, rule)
-    mixing = [q for q in block.quads if q.row_matrix is None and q.mixes_columns]
-    rest = [q for q in block.quads if q not in mixing]
-    if any(q.mixes_columns for q in rest):
+    mixing, rest = ([q for q in block.quads if q.mixes_columns == mixes] for mixes in (True, False))
+    if any(q.row_matrix is not None for q in mixing):
         raise ValueError(f"{rule} cannot take a quad with both rows and a Gram matrix; use 'multiplicative'")
     k = F.shape[-1]
     grams = [q.column_matrix if q.sign > 0 else -q.column_matrix for q in mixing]

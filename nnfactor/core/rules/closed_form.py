@@ -90,8 +90,8 @@ def simplex(F: Tensor, block: Block) -> Tensor:
 def _net_gram(block: Block, F: Tensor) -> Tensor:
     """Add Gram matrices, and weights on the diagonal, with their signs: float64 `(..., k, k)`."""
     k = F.shape[-1]
-    parts = [
-        q.sign * (q.column_matrix if q.column_matrix.shape[-2] == k else torch.diag_embed(q.column_matrix.squeeze(-2)))
-        for q in block.quads
-    ]
-    return reduce(torch.add, (G.double() for G in parts), F.new_zeros(k, k, dtype=torch.float64))
+    total = F.new_zeros(k, k, dtype=torch.float64)
+    for q in block.quads:
+        G = q.column_matrix.double()
+        total = total + q.sign * (G if G.shape[-2] == k else torch.diag_embed(G.squeeze(-2)))
+    return total

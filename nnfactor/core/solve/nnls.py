@@ -48,9 +48,8 @@ def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
     X = hals(torch.zeros_like(B), Block(quads=(Quad(G),), linear_minus=B), sweeps=20)
     start, passive = X.clone(), X > 0
     tol = 1e-12 * B.abs().amax(1, keepdim=True).clamp(min=torch.finfo(B.dtype).tiny)
-    fewest = torch.full((len(B),), G.shape[0] + 1, device=B.device)
-    patience = torch.full((len(B),), 3, device=B.device)
     todo = torch.arange(len(B), device=B.device)
+    fewest, patience = torch.full_like(todo, G.shape[0] + 1), torch.full_like(todo, 3)
     for _ in range(max_rounds):
         P, b = passive[todo], B[todo]
         pairs = P.unsqueeze(-1) & P.unsqueeze(-2)
@@ -58,14 +57,13 @@ def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
         x = solve_spd(masked, torch.where(P, b, 0).unsqueeze(-1)).squeeze(-1)
         wrong = torch.where(P, x < -tol[todo], x @ G - b < -tol[todo])
         count = wrong.sum(1)
-        done = count == 0
         X[todo] = x.clamp(min=0)
         better = count < fewest[todo]
         patience[todo] = torch.where(better, 3, patience[todo] - 1)
         fewest[todo] = torch.where(better, count, fewest[todo])
         last = wrong & (wrong.flip(1).cumsum(1).flip(1) == 1)  # Murty's rule: the largest index alone
         passive[todo] = P ^ torch.where((patience[todo] >= 0).unsqueeze(1), wrong, last)
-        todo = todo[~done]
+        todo = todo[count > 0]
         if not len(todo):
             return X
     X[todo] = _one_by_one(G, B[todo], start[todo])

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from math import inf
 from typing import Any
 
 import torch
@@ -40,10 +41,7 @@ class Term(ABC):
         """Return the value for every problem, float64 where sums could cancel."""
 
     def direct(self, factors: Factors) -> Tensor:
-        """Return the same value without cancellation, at any cost: it is read once, of the result.
-
-        The default is `value`, which suits every term that sums nonnegative numbers.
-        """
+        """Return the same without cancellation, at any cost: it is read once, of the result. Default: `value`."""
         return self.value(factors)
 
 
@@ -60,11 +58,10 @@ WeightLike = float | Tensor | Weight
 
 def check_weight(term: Any) -> None:
     """Refuse a number that is not finite and nonnegative: no rule would be monotone. Tensors are the caller's."""
-    if isinstance(term.weight, Tensor | Weight):
-        return
-    if isinstance(term.weight, str) or not 0 <= term.weight < float("inf"):
-        named = f"; an entry of the state is Weight({term.weight!r})" if isinstance(term.weight, str) else ""
-        raise ValueError(f"weight of {type(term).__name__} must be a finite number >= 0, got {term.weight!r}{named}")
+    weight = term.weight
+    if isinstance(weight, str) or not (isinstance(weight, Tensor | Weight) or 0 <= weight < inf):
+        named = f"; an entry of the state is Weight({weight!r})" if isinstance(weight, str) else ""
+        raise ValueError(f"weight of {type(term).__name__} must be a finite number >= 0, got {weight!r}{named}")
 
 
 def per_column(weight: WeightLike, factors: Factors, F: Tensor) -> Tensor:
