@@ -6,17 +6,14 @@ Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..block import Block, Design, Quad, RowSubset, add_weighted, split, split_signs
-from ..cache import TensorCache
-from ..factors import gram, multiply_transposed
+from ..factors import multiply_transposed
 from .base import Factors, Term, WeightLike, per_column
 from .fit import Fit
 
@@ -51,6 +48,7 @@ class Views(Term):
     fits: tuple[Fit, ...]
     weights: str = "pi"
     scales: tuple[float, ...] = ()
+    _scales: Tensor = field(init=False, repr=False)  # float64 (P,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", tuple(self.fits))
@@ -58,16 +56,12 @@ class Views(Term):
         if len(scales) != len(self.fits):
             raise ValueError(f"scales has {len(scales)} numbers, but there are {len(self.fits)} views")
         object.__setattr__(self, "scales", scales)
+        object.__setattr__(self, "_scales", torch.from_numpy(np.array(scales)).to(self.fits[0].data.device))
 
-    @cached_property
-    def _cache(self) -> TensorCache:
-        """Of what depends on several views: the data of all are among the inputs."""
-        return TensorCache(*(X for fit in self.fits for X in fit.data.cache.data))
-
-    @cached_property
+    @property
     def factor_names(self) -> tuple[str, ...]:
         """The shared factor, the views' own, and the weights."""
-        return (*dict.fromkeys(name for fit in self.fits for name in fit.factor_names), self.weights)
+        return (*dict.fromkeys(name for fit in self.fits for name in fit.modes), self.weights)
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return half the views' distances as `linear_plus` for pi, elsewhere the weighted blocks of the fits.
@@ -75,53 +69,17 @@ class Views(Term):
         The own factor of a view of weight 0 is updated as if the weight were 1. The objective does not depend on that
         factor, and only a factor that follows V lets the view get weight again.
         """
+        pi = factors[self.weights]
         if name == self.weights:
             return Block(linear_plus=self.distances(factors).clamp(min=0) / 2)
-        shared, own = self._shares(factors)
-        if name == self.fits[0].modes[0]:
-            return self._on_shared(factors, name, shared)
+        weights = self._scales.to(pi.dtype) * (pi if name == self.fits[0].modes[0] else pi + (pi == 0))
         here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
-        return add_weighted([self.fits[p].block(factors, name) for p in here], [own[p] for p in here])
-
-    def _on_shared(self, factors: Factors, name: str, weights: Sequence[Tensor]) -> Block:
-        """Add the products of all views into one tensor, in place: a tensor for each would cost a pass more.
-
-        A view of free sign or with more features than samples keeps its own product, which `_cross` asks for again.
-        """
-        blocks, linear_minus = [], None
-        for fit, w in zip(self.fits, weights, strict=True):
-            if _slim(fit) and not isinstance(fit, SemiFit):
-                U = factors[fit.modes[1]]
-                linear_minus = fit.data.times(w * U, linear_minus)
-                blocks.append(Block(quads=(Quad(gram(U)),)))
-            else:
-                blocks.append(fit.block(factors, name))
-        return add_weighted(blocks, weights) + Block(linear_minus=linear_minus)
-
-    def _shares(self, factors: Factors) -> tuple[Sequence[Tensor], Sequence[Tensor]]:
-        """Return every view's weight times its scale, `(..., 1, 1)` each: for the shared factor, and for its own."""
-        pi = factors[self.weights]
-        both = lambda: [(self._scales_as(pi) * w).split(1, dim=-1) for w in (pi, pi + (pi == 0))]
-        return self._cache("shares", (pi,), both)
+        return add_weighted([self.fits[p].block(factors, name) for p in here], [weights[..., p : p + 1] for p in here])
 
     def distances(self, factors: Factors) -> Tensor:
-        """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; after a sweep its products are in the caches."""
-        Fs = [factors[name] for name in self.factor_names[:-1]]
-        return self._cache("distances", Fs, lambda: self._distances(factors)).unsqueeze(-2)
-
-    def _distances(self, factors: Factors) -> Tensor:
-        """Compute `s_p (||X^p||^2 - 2 <X^p, V U^p'> + ||V U^p'||^2)` for all views at once."""
-        grams = torch.stack([gram(factors[fit.modes[1]]) for fit in self.fits], dim=-3)
-        shared = gram(factors[self.fits[0].modes[0]]).unsqueeze(-3)
-        last_first = [_cross(fit, factors) for fit in self.fits[::-1]]  # the products of V's update are in the caches
-        cross = torch.stack(last_first[::-1], dim=-1)
-        norms = self._cache("norms", (), lambda: torch.stack([fit.data.sqnorm() for fit in self.fits]))
-        return ((grams * shared).sum((-2, -1), dtype=torch.float64) - 2 * cross + norms) * self._scales_as(norms)
-
-    def _scales_as(self, like: Tensor) -> Tensor:
-        """Return the scales `(P,)`, made once for every dtype."""
-        make = lambda: torch.stack([like.new_full((), s) for s in self.scales])
-        return self._cache(("scales", like.dtype), (), make)
+        """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`."""
+        each = torch.stack([fit.value(factors) for fit in self.fits], dim=-1)
+        return (each * self._scales).unsqueeze(-2)
 
     def value(self, factors: Factors) -> Tensor:
         """Compute the weighted sum of the distances."""
@@ -161,11 +119,9 @@ class Labels(Term):
     _masked: Tensor = field(init=False, repr=False)  # the targets (n, C), zero in rows of unlabelled samples
 
     def __post_init__(self) -> None:
-        if self.targets.dim() != 2 or self.labelled.shape != self.targets.shape[:1]:
-            raise ValueError(
-                f"targets must be (n, C) and labelled (n,), got {tuple(self.targets.shape)} and "
-                f"{tuple(self.labelled.shape)}"
-            )
+        shapes = tuple(self.targets.shape), tuple(self.labelled.shape)
+        if len(shapes[0]) != 2 or shapes[1] != shapes[0][:1]:
+            raise ValueError(f"targets must be (n, C) and labelled (n,), got {shapes[0]} and {shapes[1]}")
         on = self.targets.device
         known = self.labelled if isinstance(self.labelled, Tensor) else torch.from_numpy(self.labelled)
         rows = known.nonzero()[:, 0] if known is self.labelled else torch.from_numpy(np.flatnonzero(self.labelled))
@@ -192,17 +148,3 @@ class Labels(Term):
         residual = self._rows.select(V) @ W - self._known
         weight = per_column(self.weight, factors, V)[..., :1]
         return (weight * residual.square()).sum((-2, -1), dtype=torch.float64)
-
-
-def _slim(fit: Fit) -> bool:
-    """Tell whether a view has fewer features than samples."""
-    return fit.data.shape[1] < fit.data.shape[0]
-
-
-def _cross(fit: Fit, factors: Factors) -> Tensor:
-    """Compute `<X, V U'>` from the product with the fewer rows.
-
-    Between two sweeps that is `X'V` for most data, and the next sweep begins with the same product.
-    """
-    Fs, mode = [factors[m] for m in fit.modes], int(_slim(fit))
-    return (fit.data.mttkrp(Fs, mode) * Fs[mode]).sum((-2, -1), dtype=torch.float64)
