@@ -99,7 +99,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
 
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            sources = read_views(self, X, reset=True, signed=True)
+            sources = read_views(self, X, reset=True, signed=True).views
             n = sources[0].data.shape[0]
             if self.n_clusters > n:
                 raise ValueError(f"n_clusters={self.n_clusters} needs as many samples, X has {n}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -96,8 +96,7 @@ class CoTraining(SemiSupervised):
             raise ValueError("alpha must be > 0, got 0; with more features than samples ridge needs it, try 1e-6")
 
     def _read(self, X: Any, reset: bool) -> Inputs:
-        views = read_views(self, X, reset=reset, signed=True)
-        return replace(views[0], views=tuple(views))
+        return read_views(self, X, reset=reset, signed=True)
 
     def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         views, n_classes = inputs.views, Y.shape[1]

@@ -6,7 +6,8 @@ rule of V lacks a term, which is added here (`v_rule`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -18,6 +19,7 @@ from torch import Tensor
 
 from ...core import L2, L21, Fit, Rule, Run, Term, block_of, multiplicative
 from ...core.factors import as_factor, gram, multiply_transposed
+from ...core.labels import to_host
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.solve.view_init import start_views
@@ -25,19 +27,9 @@ from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array
-from ..shared.labels import decide, decode_labels, encode_classes
+from ..shared.labels import decide, decode_labels, encode_classes, nearest_distribution
 from ..shared.parameters import nonnegative, one_of, positive
-from ..shared.views import (
-    class_scores,
-    distributions,
-    given_views,
-    host,
-    read_views,
-    scale_weight,
-    view_errors,
-    view_scales,
-    view_weights,
-)
+from ..shared.views import given_views, read_views, scale_weight, view_scales, view_weights
 from .semi_nmf import check_exponent
 
 
@@ -77,8 +69,8 @@ class SULF(ClassifierMixin, Factorization):
         do not depend on units, and no view is lost because its numbers are small. Factors stay in the units of the
         data (`X^p ~ V U^p'`); the objective is that of the scaled views.
     v_rule : {"corrected", "printed"}
-        "printed" are the paper's Eqs. 22-26, which lack the term `beta V_l W W'`. The objective rises and V_l grows
-        without bound (from beta = 100 on): for study only.
+        "printed" are the paper's Eqs. 22-26, which lack the term `beta V_l W W'`: the objective rises, and V_l grows
+        without bound from beta = 100 on. For study only.
     signed : {"refuse", "semi"}
         "semi" lets views with negative entries in: their U^p are unconstrained, as in Semi-NMF.
     init : {"auto", "random", "nndsvda"} or tuple (V, U1, ..., UP)
@@ -182,7 +174,7 @@ class SULF(ClassifierMixin, Factorization):
         if not hasattr(self, "coef_"):
             why = "beta=0 leaves the labels out" if len(self.classes_) else "it was fitted without any label"
             raise ValueError(f"SULF cannot predict: {why}. Fit with labels and beta > 0, or classify transform(X)")
-        return decode_labels(decide(host(self.transform(X)) @ host(self.coef_)), self.classes_)
+        return decode_labels(decide(to_host(self.transform(X)) @ to_host(self.coef_)), self.classes_)
 
     def to_cp(self) -> Any:
         """As for `NMF`, with one view (else ValueError)."""
@@ -195,21 +187,19 @@ class SULF(ClassifierMixin, Factorization):
         return self.signed == "semi"
 
     def _read(self, X: Any, reset: bool) -> Inputs:
-        views = read_views(self, X, reset=reset, signed=self._signed)
-        return replace(views[0], views=tuple(views))
+        return read_views(self, X, reset=reset, signed=self._signed)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Classes and one-hot labels; the scales of the views and the unit of the objective."""
         data, views = inputs.data, inputs.views
         codes, classes = encode_classes(y, data.shape[0], stacklevel=6)
-        scales, sizes, unit = view_scales(list(views), bool(self.scale_views))
+        scales, sizes, unit = view_scales(views, bool(self.scale_views))
+        one_hot = np.eye(len(classes))[codes] if len(classes) else np.zeros((len(codes), 0))
         return {
             "classes_": classes,
             "codes": codes,
             "known": codes >= 0,
-            "targets": torch.from_numpy(np.eye(len(classes))[codes]).to(data.device, data.dtype)
-            if len(classes)
-            else None,
+            "targets": torch.from_numpy(one_hot).to(data.device, data.dtype),
             "view_scales_": sizes if self.scale_views else np.ones(len(views)),
             "sizes": sizes,
             "scales": tuple(scales),
@@ -230,7 +220,7 @@ class SULF(ClassifierMixin, Factorization):
             if self.gamma > 0:
                 terms.append(L21("W", scale_weight(self.gamma, unit), float(self.eps)))
             rules = {"W": least_squares, **rules}
-        if _learns(self.view_weights):
+        if isinstance(self.view_weights, str) and self.view_weights == "learned":
             rules["pi"] = simplex
         shapes = {"V": (data[0].shape[0], k), **{U: (X.shape[1], k) for U, X in zip(bases, data, strict=True)}}
         scales = (1.0, *(view.scale for view in inputs.views))
@@ -242,9 +232,9 @@ class SULF(ClassifierMixin, Factorization):
         if restart or isinstance(self.init, str):
             factors = super()._start(inputs, model, seeds, restart)
         else:
-            *arrays, given = given_views(self.init, list(inputs.views), model.rank)
+            arrays, given = given_views(self.init, model)
             factors = dict(zip(model.names, arrays, strict=True))
-            pi = given if _learns(self.view_weights) and given is not None else pi
+            pi = given if "pi" in model.rules and given is not None else pi
         factors["pi"] = pi
         return {**factors, "W": self._first_coefficients(factors, model, restart)} if "W" in model.rules else factors
 
@@ -278,25 +268,29 @@ class SULF(ClassifierMixin, Factorization):
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
-        codes, to_caller = learnt["codes"], inputs.to_caller
-        V, pi = (run.factors[name][run.best] for name in ("V", "pi"))
-        found |= {"view_weights_": host(pi[0]), "_sizes": learnt["sizes"].copy()}
-        if "W" in run.factors:
-            W = run.factors["W"][run.best]
-            scores = class_scores(V, W)
-            found["coef_"] = to_caller(W)
-            found["label_distributions_"] = to_caller(distributions(scores, codes))
-            found["transduction_"] = decode_labels(
-                np.where(codes >= 0, codes, decide(host(scores))), learnt["classes_"]
-            )
+        codes, factors = learnt["codes"], {name: F[run.best] for name, F in run.factors.items()}
+        found |= {"view_weights_": to_host(factors["pi"][0]), "_sizes": learnt["sizes"].copy()}
+        if "W" in factors:
+            V, W = factors["V"], factors["W"]
+            alive = V.amax(1, keepdim=True) > torch.finfo(V.dtype).eps ** 2 * V.max()  # rules only come near zero rows
+            scores = torch.where(alive, V.double() @ W.double(), 0)
+            known = torch.from_numpy(learnt["known"]).to(V.device).unsqueeze(1)
+            shares = torch.where(known, learnt["targets"].double(), nearest_distribution(scores))
+            found |= {"coef_": inputs.to_caller(W), "label_distributions_": inputs.to_caller(shares)}
+            decided = np.where(codes >= 0, codes, decide(to_host(scores)))
+            found["transduction_"] = decode_labels(decided, learnt["classes_"])
         if self.n_init > 1:
-            found["restarts_"]["view_weights"] = host(run.factors["pi"][:, 0])
+            found["restarts_"]["view_weights"] = to_host(run.factors["pi"][:, 0])
         found["converged_"] &= not self._rises(found["history_"])
         return found
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:
-        total, each = view_errors(list(inputs.views), factors[0], factors[1:])
-        return {"reconstruction_err_": total, "view_errors_": each}
+        """Compute the residual of all views in the units of the data, and that of each relative to its norm."""
+        V, *bases = factors
+        errors = [float(X.residual_sq([V, U]).sqrt()) for X, U in zip(model.data, bases, strict=True)]
+        norms = [float(X.sqnorm().sqrt()) or 1.0 for X in model.data]
+        total = math.hypot(*(e * scale for e, scale in zip(errors, model.scales[1:], strict=True)))
+        return {"reconstruction_err_": total, "view_errors_": np.array(errors) / norms}
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         """`min sum_p pi_p ||x^p - v U^p'||^2` over v >= 0 with U^p and pi fixed; labels have no part in it."""
@@ -322,7 +316,7 @@ class SULF(ClassifierMixin, Factorization):
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
-        for name in ("beta", "gamma", "lam"):
+        for name in self._weights:
             nonnegative(name, getattr(self, name))
         positive("eps", self.eps)
         check_exponent(self.exponent)
@@ -337,7 +331,3 @@ class SULF(ClassifierMixin, Factorization):
         tags.target_tags.required = False  # SULF1 has no labels
         tags.classifier_tags.poor_score = True  # in the plane: V of a new sample, found without labels, is not unique
         return tags
-
-
-def _learns(view_weights: Any) -> bool:
-    return isinstance(view_weights, str) and view_weights == "learned"
