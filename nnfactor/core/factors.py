@@ -240,17 +240,10 @@ def outer_weights(rows: Tensor, columns: Tensor, like: Tensor) -> Tensor:
     return rows * columns if is_row_major(like) else (columns.mT * rows.mT).mT
 
 
-def multiply_batch(X: Tensor, F: Tensor, onto: Tensor | None = None) -> Tensor:
-    """Compute `X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows.
-
-    Added in place to `onto`, a component-major tensor, if given: a new tensor costs more than the addition.
-    """
+def multiply_batch(X: Tensor, F: Tensor) -> Tensor:
+    """Compute `X @ F` for one matrix `X` and every problem of a batch, as one product of `B k` rows."""
     *batch, rows, k = F.shape
-    flat = F.mT.reshape(-1, rows)
-    if onto is None:
-        return (flat @ X.mT).view(*batch, k, -1).mT
-    onto.mT.view(len(flat), -1).addmm_(flat, X.mT)
-    return onto
+    return (F.mT.reshape(-1, rows) @ X.mT).view(*batch, k, -1).mT
 
 
 def safe_ratio(a: Tensor, b: Tensor, in_place: bool = False) -> Tensor:

@@ -38,9 +38,8 @@ class Pieces(Data):
     def take(self, rows):
         return Pieces([self.samples()[rows]])
 
-    def times(self, F, onto=None):
-        product = torch.cat([part.times(F).mT for part in self.parts], dim=-1).mT
-        return product if onto is None else onto.add_(product)
+    def times(self, F):
+        return torch.cat([part.times(F).mT for part in self.parts], dim=-1).mT
 
     def times_transposed(self, F):
         return sum(part.times_transposed(F[..., rows, :]) for part, rows in zip(self.parts, self.rows))
@@ -173,7 +172,6 @@ class TestSparseKinds:
         data, dense = as_data(p.X.to_sparse_coo()), as_data(p.X).by_samples()
         rows, wide = torch.tensor([3, 0, 1]), torch.rand(*batch, p.X[0].numel(), 2, dtype=p.X.dtype)
         close(data.times(wide), dense.times(wide))
-        close(data.times(wide, torch.ones_like(dense.times(wide))), dense.times(wide) + 1)
         close(data.times_transposed(p.factors["V"]), dense.times_transposed(p.factors["V"]))
         close(sample_sqnorms(data), p.X.flatten(1).square().sum(1))
         Fs = [p.factors[m][..., rows, :] if m == "V" else p.factors[m] for m in p.modes]

@@ -77,8 +77,8 @@ class Data(ABC):
         """Copy the samples of an index `(r,)` on the device, none twice, in its order; `cut` is 1 then."""
 
     @abstractmethod
-    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """Multiply the matrix by `F (..., columns, k)`: `(..., rows, k)`, added to `onto` in place if given."""
+    def times(self, F: Tensor) -> Tensor:
+        """Multiply the matrix by `F (..., columns, k)`: `(..., rows, k)`."""
 
     @abstractmethod
     def times_transposed(self, F: Tensor) -> Tensor:

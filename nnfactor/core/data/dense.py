@@ -61,9 +61,9 @@ class Dense(Data):
         """View the same array with a sample in each row of the matrix."""
         return self if self.cut == 1 else Dense(self.X, cut=1)
 
-    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """Multiply the matrix by `F`, component-major; added to `onto` in place if that is given."""
-        return (F.mT @ self.matrix.mT).mT if F.dim() == 2 and onto is None else multiply_batch(self.matrix, F, onto)
+    def times(self, F: Tensor) -> Tensor:
+        """Multiply the matrix by `F`, component-major."""
+        return (F.mT @ self.matrix.mT).mT if F.dim() == 2 else multiply_batch(self.matrix, F)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """Multiply the transposed matrix by `F`, component-major."""

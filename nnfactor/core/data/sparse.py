@@ -50,10 +50,9 @@ class Sparse(StoredEntries):
         """Copy some samples, on the host."""
         return Sparse(self._host[rows.cpu().numpy()], self.device, self.dtype)
 
-    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
-        """Compute `X @ F`: of a single problem in rows, of a batch component-major; added to `onto` if given."""
-        product = _multiply(self.rows, F)
-        return product if onto is None else onto.add_(product)
+    def times(self, F: Tensor) -> Tensor:
+        """Compute `X @ F`: of a single problem in rows, of a batch component-major."""
+        return _multiply(self.rows, F)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """Compute `X.T @ F`, as `times` does."""

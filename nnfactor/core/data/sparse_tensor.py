@@ -120,11 +120,10 @@ class SparseTensor(StoredEntries):
         values = self.rows.values.cpu().numpy()
         return sp.csr_array((values, (coords[0], rest.of_entry)), shape=(self.shape[0], rest.size))
 
-    def times(self, F: Tensor, onto: Tensor | None = None) -> Tensor:
+    def times(self, F: Tensor) -> Tensor:
         """Multiply entry by entry, since the matrix of samples is not stored: for mini-batches."""
         sample, feature = self._unfolded()
-        product = _sum_entries(self.rows.values, F, feature, sample, self.shape[0])
-        return product if onto is None else onto.add_(product)
+        return _sum_entries(self.rows.values, F, feature, sample, self.shape[0])
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """Multiply entry by entry: a row per combination of feature indices, also of those without entries."""
