@@ -104,7 +104,6 @@ def test_every_member_answers_as_dense(order, batch):
     flat, taken = dense.by_samples(), data.take(rows)
     assert data.by_samples().cut == flat.cut == taken.cut == 1
     close(data.times(wide), flat.times(wide))
-    close(data.times(wide, torch.ones_like(flat.times(wide))), flat.times(wide) + 1)
     close(data.times_transposed(Fs[0]), flat.times_transposed(Fs[0]))
     close(taken.samples(), p.X[rows])
     close(data.pieces([rows])(0).sqnorm(), taken.sqnorm())
