@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import product
+from numbers import Real
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from .core.graph.neighbors import (
     median_length,
     read_points,
 )
-from .core.labels import number_classes, to_host
+from .core.labels import encode_labels
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kernel = Callable[[np.ndarray], np.ndarray]
@@ -258,14 +259,9 @@ def _read_shape(shape: Any) -> tuple[int, ...]:
 
 def _codes(y: Any, n: int) -> np.ndarray:
     """Encode classes as 0, 1, ... in increasing order of their labels, -1 where unlabelled; refuse all but integers."""
-    y = y if isinstance(y, np.ndarray) else to_host(y)
-    if y.shape != (n,):
-        raise ValueError(f"y has shape {y.shape}, but X has {n} samples; it needs one label per sample")
-    if y.dtype.kind not in "iufb":
-        raise ValueError(f"y has dtype {y.dtype}; encode the labels as integers, -1 for unlabelled samples")
-    known = (y != -1) & (y == y)
-    if y.dtype.kind == "f" and not (np.isfinite(y[known]) & (y[known] == np.floor(y[known]))).all():
-        raise ValueError("y holds fractions or infinity; labels must be integers, -1 or NaN for unlabelled samples")
-    if np.array_equal(classes := np.unique(y[known]), np.arange(len(classes))):  # they are codes already
-        return np.where(known, y, -1).astype(np.int64)
-    return number_classes(y, known)[0]
+    codes, classes = encode_labels(y, n)
+    if classes.dtype.kind not in "iufb" and not all(isinstance(c, Real) for c in classes):
+        raise ValueError(
+            f"y has labels such as {classes[0]!r}; encode the labels as integers, -1 for unlabelled samples"
+        )
+    return codes

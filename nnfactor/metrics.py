@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .core import Term, block_of
 from .core.factors import column_norms, divide
-from .core.labels import number_classes, to_host
+from .core.labels import number_classes, read_labels
 
 
 def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
@@ -165,7 +165,7 @@ def _measure_column_residuals(terms: Sequence[Term], factors: Mapping[str, Tenso
 
 def _encode_both(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
     """Encode both labellings as integers 0, 1, ..."""
-    a, b = to_host(y_true), to_host(y_pred)
+    a, b = read_labels(y_true), read_labels(y_pred)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise ValueError(
             f"y_true has shape {a.shape}, y_pred {b.shape}; both must be (n_samples,), of one length and not empty"

@@ -15,18 +15,17 @@ from torch import Tensor
 
 from ...core import Graph
 from ...core.graph.neighbors import squared_distances, store_like
-from ...core.labels import to_host
 from ...graphs import knn_graph
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
-from ..shared.labels import decide, decode_labels, encode_required_classes
+from ..shared.labels import LabelledScore, decide, decode_labels, encode_required_classes, place_labels
 from ..shared.parameters import graph_over, one_of
 from ..shared.restore import forget_and_restore_on_error
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
 
-class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
+class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator):
     """Base of the classifiers: reads X and y, asks for class scores, publishes labels.
 
     A sample with no positive distribution (no label reaches it) has a row of zeros in `label_distributions_`, and is
@@ -82,12 +81,6 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
         """Predict the class of every sample (n_samples,), as a tensor for a tensor X if labels are numbers."""
         return self._decode(*self._score_new(X))
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy of `predict(X)` against y (n_samples,), on any device."""
-        from sklearn.metrics import accuracy_score  # brings half of scikit-learn along
-
-        return float(accuracy_score(to_host(y), to_host(self.predict(X)), sample_weight=sample_weight))
-
     def _score_new(self, X: Any) -> tuple[Tensor, Inputs]:
         check_is_fitted(self)
         inputs = self._read(X, reset=False)
@@ -106,8 +99,7 @@ class SemiSupervised(PickledOnCPU, ClassifierMixin, BaseEstimator):
                 UserWarning,
                 stacklevel=3,
             )
-        numbers = inputs.as_torch and labels.dtype.kind in "fib"
-        return torch.from_numpy(labels).to(inputs.data.device) if numbers else labels
+        return place_labels(labels, inputs.data.device if inputs.as_torch else None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -17,7 +17,7 @@ from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_optional_labels
+from ..shared.labels import encode_optional_labels, join_classes
 from ..shared.minibatch import MiniBatches
 from ..shared.parameters import graph_over, nonnegative, one_of, positive, whole
 from ..shared.solvers import cg_steps, fastest
@@ -198,7 +198,7 @@ keep_embeddings
         known, classes = getattr(self, "classes_", np.array([])), learnt["classes_"]
         if len(known):
             learnt["n_discriminative_"] = self.n_discriminative_
-            learnt["classes_"] = np.union1d(known, classes) if len(classes) else known
+            learnt["classes_"] = join_classes(known, classes)
         else:
             learnt["n_discriminative_"] = self._discriminative(learnt)
         return learnt

@@ -10,10 +10,9 @@ import torch
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from ...core.labels import to_host
+from ...core.labels import encode_labels, to_host
 from ..shared.arrays import as_float64
 from ..shared.inputs import read
-from ..shared.labels import encode_labels
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from ...core import Graph
+from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.inputs import read
-from ..shared.labels import encode_labels
 from ..shared.parameters import check_neighbors, graph_over, neighbor_graph, nonnegative, one_of, whole
 from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,39 +11,31 @@ import torch
 from sklearn.exceptions import DataConversionWarning
 from torch import Tensor
 
-from ...core.labels import number_classes, to_host
+from ...core.labels import encode_labels, read_labels, to_host
 from ...core.linalg import project_simplex
 
-MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
 
+class LabelledScore:
+    """Mixin of classifiers: accuracy over the samples that have a label."""
 
-def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
+    def score(self: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Return the accuracy of `predict(X)` over the samples with a label in y (n_samples,), weighted.
 
-    Unlabelled are -1 and NaN among numbers, and None, NaN, NaT, pandas.NA, -1 and "-1" among strings and objects.
-
-    >>> encode_labels([3, -1, 7], 3)
-    (array([ 0, -1,  1]), array([3, 7]))
-    >>> encode_labels(["ash", None, "-1"], 3)[0]
-    array([ 0, -1, -1])
-    """
-    y = to_host(y)
-    y = y.ravel() if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.shape != (n_samples,):
-        raise ValueError(f"y has shape {y.shape}, X has {n_samples} samples; one label per sample is needed")
-    if y.dtype.kind == "c":
-        raise ValueError("y is complex; labels are numbers, strings or objects")
-    if y.dtype.kind == "f" and np.isinf(y).any():
-        raise ValueError(f"y contains infinity in {int(np.isinf(y).sum())} places; mark unlabelled samples with -1")
-    if y.dtype.kind in "fiub":
-        known = ~((y == -1) | np.isnan(y)) if y.dtype.kind != "b" else np.ones(len(y), dtype=bool)
-    else:
-        known = np.array([not _is_marker(v) for v in y], dtype=bool)
-    if y.dtype.kind == "O":
-        kinds = {type(v) for v in y[known]}
-        if len(kinds) > 1 and any(issubclass(k, str) for k in kinds):
-            raise ValueError(f"y mixes {sorted(k.__name__ for k in kinds)}; use labels of one type")
-    return number_classes(y, known)
+        Samples that y marks as unlabelled do not count. ValueError if none has a label, or none of those a weight.
+        """
+        predicted = to_host(self.predict(X))
+        codes, classes = encode_labels(y, len(predicted))
+        known = codes >= 0
+        weights = np.ones(len(codes)) if sample_weight is None else to_host(sample_weight)
+        if weights.shape != codes.shape:
+            raise ValueError(f"sample_weight has shape {weights.shape}; it must be ({len(codes)},), one per sample")
+        if not weights[known].any():
+            lack = "labelled sample of weight > 0" if known.any() else "label"
+            raise ValueError(f"y has no {lack} among {len(codes)} samples; a score needs one at least")
+        truth, predicted = classes[codes[known]], predicted[known]
+        if truth.dtype.kind != predicted.dtype.kind:
+            truth, predicted = truth.astype(object), predicted.astype(object)
+        return float(np.average(truth == predicted, weights=weights[known]))
 
 
 def encode_optional_labels(y: Any, n_samples: int) -> tuple[np.ndarray | None, np.ndarray]:
@@ -51,19 +44,13 @@ def encode_optional_labels(y: Any, n_samples: int) -> tuple[np.ndarray | None, n
 
 
 def encode_classes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
-    """Encode the labels of a classifier: warn of a column, refuse fractions; without y there are no classes."""
+    """Encode the labels of a classifier: warn of a column; without y there are no classes."""
     if y is None:
         return np.full(n_samples, -1), np.array([])
-    if len(shape := y.shape if hasattr(y, "shape") else np.asarray(y).shape) == 2 and shape[1] == 1:
+    if len(shape := y.shape if hasattr(y, "shape") else read_labels(y).shape) == 2 and shape[1] == 1:
         told = "A column-vector y was passed when a 1d array was expected; use y.ravel()"
         warnings.warn(told, DataConversionWarning, stacklevel=stacklevel)
-    codes, classes = encode_labels(y, n_samples)
-    if classes.dtype.kind == "f" and (broken := classes[classes != np.floor(classes)]).size:
-        raise ValueError(
-            f"Unknown label type: continuous. y holds fractions such as {broken[0]:g}; labels of classes must be whole "
-            "numbers, strings or objects"
-        )
-    return codes, classes
+    return encode_labels(y, n_samples)
 
 
 def encode_required_classes(estimator: Any, y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
@@ -75,6 +62,18 @@ def encode_required_classes(estimator: Any, y: Any, n_samples: int, stacklevel: 
     if not len(classes):
         raise ValueError(f"y has no label: all {n_samples} samples are unlabelled; {name} needs at least one")
     return codes, classes
+
+
+def join_classes(known: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Add the classes of a later batch to the known ones; a ValueError if they are of another type."""
+    if not (len(known) and len(classes)):
+        return known if len(known) else classes
+    before, now = known.tolist()[0], classes.tolist()[0]
+    if isinstance(before, Real) != isinstance(now, Real):
+        raise ValueError(
+            f"y holds labels such as {now!r}, but earlier batches had labels such as {before!r}; use labels of one type"
+        )
+    return np.union1d(known, classes)
 
 
 def decode_labels(codes: np.ndarray, classes: np.ndarray) -> np.ndarray:
@@ -100,9 +99,8 @@ def decide(scores: np.ndarray) -> np.ndarray:
     return np.where((scores != 0).any(1), scores.argmax(1), -1)
 
 
-def _is_marker(label: Any) -> bool:
-    """Tell whether a label stands for none."""
-    try:
-        return label is None or bool(label != label) or label in MARKERS  # NaN and NaT differ from themselves
-    except TypeError:  # pandas.NA neither equals nor differs
-        return True
+def place_labels(labels: np.ndarray, device: torch.device | None) -> Any:
+    """Return labels as a tensor, if a device is given and they are numbers."""
+    if device is None or labels.dtype.kind not in "biuf":
+        return labels
+    return torch.from_numpy(labels.astype(labels.dtype.newbyteorder("="))).to(device)
