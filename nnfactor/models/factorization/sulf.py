@@ -27,14 +27,21 @@ from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array
-from ..shared.labels import decide, decode_labels, encode_classes, nearest_distribution
+from ..shared.labels import (
+    LabelledScore,
+    decide,
+    decode_labels,
+    encode_classes,
+    nearest_distribution,
+    place_labels,
+)
 from ..shared.parameters import nonnegative, one_of, positive
 from ..shared.views import given_views, read_views, scale_weight, view_scales, view_weights
 from .semi_nmf import check_exponent
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SULF(ClassifierMixin, Factorization):
+class SULF(LabelledScore, ClassifierMixin, Factorization):
     """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
 
     Minimises (Jiang et al. 2014, Eq. 11), with weights pi on the simplex and Y one-hot labels,
@@ -174,7 +181,9 @@ class SULF(ClassifierMixin, Factorization):
         if not hasattr(self, "coef_"):
             why = "beta=0 leaves the labels out" if len(self.classes_) else "it was fitted without any label"
             raise ValueError(f"SULF cannot predict: {why}. Fit with labels and beta > 0, or classify transform(X)")
-        return decode_labels(decide(to_host(self.transform(X)) @ to_host(self.coef_)), self.classes_)
+        V = self.transform(X)
+        labels = decode_labels(decide(to_host(V) @ to_host(self.coef_)), self.classes_)
+        return place_labels(labels, V.device if isinstance(V, Tensor) else None)
 
     def to_cp(self) -> Any:
         """As for `NMF`, with one view (else ValueError)."""
@@ -278,7 +287,8 @@ class SULF(ClassifierMixin, Factorization):
             shares = torch.where(known, learnt["targets"].double(), nearest_distribution(scores))
             found |= {"coef_": inputs.to_caller(W), "label_distributions_": inputs.to_caller(shares)}
             decided = np.where(codes >= 0, codes, decide(to_host(scores)))
-            found["transduction_"] = decode_labels(decided, learnt["classes_"])
+            labels = decode_labels(decided, learnt["classes_"])
+            found["transduction_"] = place_labels(labels, inputs.data.device if inputs.as_torch else None)
         if self.n_init > 1:
             found["restarts_"]["view_weights"] = to_host(run.factors["pi"][:, 0])
         found["converged_"] &= not self._rises(found["history_"])
