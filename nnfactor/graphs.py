@@ -25,7 +25,7 @@ from .core.graph.neighbors import (
     median_length,
     read_points,
 )
-from .core.labels import encode_labels
+from .core.labels import encode_labels, read_labels
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kernel = Callable[[np.ndarray], np.ndarray]
@@ -259,6 +259,8 @@ def _read_shape(shape: Any) -> tuple[int, ...]:
 
 def _codes(y: Any, n: int) -> np.ndarray:
     """Encode classes as 0, 1, ... in increasing order of their labels, -1 where unlabelled; refuse all but integers."""
+    if (shape := read_labels(y).shape) != (n,):
+        raise ValueError(f"y has shape {shape}, but X has {n} samples; it needs one label per sample")
     codes, classes = encode_labels(y, n)
     if classes.dtype.kind not in "iufb" and not all(isinstance(c, Real) for c in classes):
         raise ValueError(
