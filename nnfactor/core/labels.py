@@ -79,6 +79,11 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     return codes, classes
 
 
+def encode_optional_labels(y: Any, n_samples: int) -> tuple[np.ndarray | None, np.ndarray]:
+    """Encode labels where there are any: without y there are no codes and no classes."""
+    return (None, np.array([])) if y is None else encode_labels(y, n_samples)
+
+
 def number_classes(y: np.ndarray, known: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Return the code of every label `(n,)`, -1 where it is not `known` (a mask), and the classes in rising order.
 

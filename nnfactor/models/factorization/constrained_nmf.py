@@ -9,11 +9,11 @@ import numpy as np
 from torch import Tensor
 
 from ...core import Run
+from ...core.labels import encode_optional_labels
 from ...core.terms.must_link import GroupedFit, SampleGroups, group_samples
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_optional_labels
 from ..shared.solvers import unsupervised_rule
 
 

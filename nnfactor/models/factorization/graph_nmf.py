@@ -11,11 +11,11 @@ import scipy.sparse as sp
 
 from ...core import Fit, Graph, Laplacian, Rule, Term, hals, m_matrix, multiplicative, step
 from ...core.factors import normalize_columns
+from ...core.labels import encode_optional_labels
 from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_optional_labels
 from ..shared.parameters import graph_over, nonnegative, one_of
 from ..shared.solvers import cg_steps, fastest
 

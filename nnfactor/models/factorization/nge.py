@@ -13,11 +13,12 @@ from sklearn.base import BaseEstimator
 
 from ...core import Fit, Graph, Laplacian, Rule, Run, hals, m_matrix, multiplicative, projected_gradient, step
 from ...core.factors import normalize_columns
+from ...core.labels import encode_optional_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import encode_optional_labels, join_classes
+from ..shared.labels import join_classes
 from ..shared.minibatch import MiniBatches
 from ..shared.parameters import graph_over, nonnegative, one_of, positive, whole
 from ..shared.solvers import cg_steps, fastest

@@ -38,11 +38,6 @@ class LabelledScore:
         return float(np.average(truth == predicted, weights=weights[known]))
 
 
-def encode_optional_labels(y: Any, n_samples: int) -> tuple[np.ndarray | None, np.ndarray]:
-    """Encode labels where there are any: without y there are no codes and no classes."""
-    return (None, np.array([])) if y is None else encode_labels(y, n_samples)
-
-
 def encode_classes(y: Any, n_samples: int, stacklevel: int) -> tuple[np.ndarray, np.ndarray]:
     """Encode the labels of a classifier: warn of a column; without y there are no classes."""
     if y is None:
