@@ -36,6 +36,19 @@ def fit(n):
     NMF(20, init="random", loss="{loss}", max_iter=2, tol=0).fit(X)
 """
 
+RATIOS = """
+def fit(n):
+    X = rng.random((n, 5 * n), dtype=np.float32)
+    NMF(20, init="random", loss={loss}, n_init=15, solver="mu", max_iter=1, tol=0).fit(X)
+"""
+
+SPARSE_RATIOS = """
+def fit(n):
+    i, j = rng.integers(n, size=20 * n), rng.integers(5 * n, size=20 * n)
+    X = sp.csr_array((np.ones(20 * n, dtype=np.float32), (i, j)), shape=(n, 5 * n))
+    NMF(10, init="random", loss={loss}, solver="mu", max_iter=1, tol=0).fit(X)
+"""
+
 TENSOR = """
 def fit(n):
     at = torch.from_numpy(rng.integers(n, size=(3, 100 * n)))
@@ -70,3 +83,16 @@ def test_sparse_tensors_need_no_row_of_a_factor_per_entry(loss):
     # 200 000 entries, hardly two of which share a pair of indices: 3 MB a copy, factors 2 MB each; a row of 200
     # numbers per entry would be 160 MB, and there would be several
     assert growth(TENSOR.format(loss=loss), 2_000) < 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+@pytest.mark.parametrize("loss", [1, 1.5])
+def test_ratios_of_a_batch_are_summed_in_place(loss):
+    # X 19 MB, the factors of 15 problems 7 MB; a factor for every block of rows would be 2.2 GB
+    assert growth(RATIOS.format(loss=loss), 1_000) < 200
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+def test_powers_of_a_sparse_model_are_summed_in_place():
+    # 80 000 entries, 1 MB, the factors 1 MB; a factor for every block of rows would be 240 MB
+    assert growth(SPARSE_RATIOS.format(loss=1.5), 4_000) < 100

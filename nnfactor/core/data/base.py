@@ -16,6 +16,8 @@ from torch import Tensor
 from ..cache import TensorCache
 from ..factors import contract_others, khatri_rao
 
+LEAST_ROWS = 32  # of a block of a reconstruction: with fewer, moving the result outweighs the product
+
 
 class Data(ABC):
     """An array `(n, d_1, ..., d_r)` of real numbers, samples first, however it is stored.
@@ -183,9 +185,36 @@ def sample_sqnorms(data: Data) -> Tensor:
 
 
 def product_blocks(left: Tensor, right: Tensor, chunk: int) -> Iterator[tuple[slice, Tensor]]:
-    """Iterate over row ranges of `left right'`, and `(..., rows, columns)` there: new tensors of about a chunk."""
-    step = max(1, chunk // (prod(left.shape[:-2]) * right.shape[-2]))
+    """Iterate over row ranges of `left right'`, and `(..., rows, columns)` there: new tensors of about a chunk.
+
+    A block has `LEAST_ROWS` rows, or as many as components, even where they are more than a chunk: it is no larger than
+    `right` then, and a product with fewer rows would cost what reading and writing its result does.
+    """
+    step = max(chunk // (prod(left.shape[:-2]) * right.shape[-2]), min(LEAST_ROWS, right.shape[-1]))
     return ((rows, left[..., rows, :] @ right.mT) for rows in slices(left.shape[-2], step))
+
+
+def add_product(total: Tensor | None, Z: Tensor, rows: slice, left: Tensor, right: Tensor, inside: bool) -> Tensor:
+    """Add what a block of rows of a matrix Z, that of `left right'`, gives to `Z right` (`inside`) or to `Z' left`.
+
+    In place: sums of every block at a time would have the size of `right` times the number of blocks.
+    """
+    if not inside:
+        here = left[..., rows, :].mT
+        if total is None:
+            return (here @ Z).mT
+        if Z.dim() == 3 and here.shape[0] == len(Z):
+            total.mT.baddbmm_(here, Z)
+        else:
+            total.add_((here @ Z).mT)
+        return total
+    product = right.mT @ Z.mT
+    if Z.shape[-2] == left.shape[-2]:
+        return product.mT
+    if total is None:
+        total = product.new_empty(*product.shape[:-1], left.shape[-2]).mT
+    total.mT[..., rows] = product
+    return total
 
 
 def slices(total: int, step: int) -> Iterator[slice]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import reduce
 from math import prod
 
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
-from .base import Data, product_blocks, sum64, sum_of
+from .base import Data, add_product, product_blocks, sum64, sum_of
 
 
 class Dense(Data):
@@ -83,19 +82,14 @@ class Dense(Data):
         """Compute the MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, in row chunks of the reconstruction `Y`."""
         left, right = self._groups(factors)
         inside, floor = mode < self.cut, self._floor()
-        minus: list[Tensor] = []
-        plus: list[Tensor] = []
+        minus = plus = None
         for rows, Y in product_blocks(left, right, self.chunk):
-            other = right.mT if inside else left[..., rows, :].mT
-            for ratio, parts in zip(
-                div.ratios(self.matrix[rows], Y.clamp_(min=floor), beta), (minus, plus), strict=True
-            ):
-                if ratio is not None:
-                    parts.append(other @ (ratio.mT if inside else ratio))
+            first, second = div.ratios(self.matrix[rows], Y.clamp_(min=floor), beta)
+            minus = add_product(minus, first, rows, left, right, inside)
+            plus = None if second is None else add_product(plus, second, rows, left, right, inside)
         here, at = (factors[: self.cut], mode) if inside else (factors[self.cut :], mode - self.cut)
-        joined = [torch.cat(z, dim=-1) if inside and len(z) > 1 else reduce(torch.add, z) for z in (minus, plus) if z]
-        reduced = [contract_others(z.mT, here, at) for z in joined]
-        return reduced[0], reduced[1] if plus else multiply_column_sums(factors, mode)
+        reduced = [contract_others(total, here, at) for total in (minus, plus) if total is not None]
+        return reduced[0], multiply_column_sums(factors, mode) if plus is None else reduced[1]
 
     def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Multiply the factors of each of the two groups (Khatri-Rao)."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import reduce
 from math import prod
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -17,7 +17,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import TensorCache, tiny
 from ..factors import gram, multiply_column_sums
-from .base import Data, slices, sum64, sum_of
+from .base import Data, add_product, slices, sum64, sum_of
 from .csr import CSR
 
 Piece = tuple[Tensor, Tensor]  # stored entries and the reconstruction there, (c,) each
@@ -102,12 +102,11 @@ class StoredEntries(Data):
 
     def _power_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
         """Multiply `Y^(beta-1)` by the other factor of a matrix."""
-        blocks = self.reconstruction(factors, beta)
-        (V, U), floor, parts = factors, self._floor(), []
+        blocks, floor, total = self.reconstruction(factors, beta), self._floor(), None
+        V, U = factors
         for rows, Y in blocks:
-            power = Y.clamp_(min=floor).pow_(beta - 1)
-            parts.append(V[..., rows, :].mT @ power if mode else U.mT @ power.mT)
-        return sum_of(parts).mT if mode else torch.cat(parts, dim=-1).mT
+            total = add_product(total, Y.clamp_(min=floor).pow_(beta - 1), rows, V, U, inside=mode == 0)
+        return cast(Tensor, total)
 
     def _residual_sq(self, *factors: Tensor) -> Tensor:
         """Compute `||X - [[factors]]||^2` of one problem: on the stored entries the residual, elsewhere from Grams.
