@@ -210,11 +210,8 @@ def _build_intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:
 
 def _build_penalty(points: Points, code: np.ndarray, k2: int) -> Graph:
     """Link the k2 shortest pairs between every class and the others."""
-    labelled, classes, found = np.flatnonzero(code >= 0), code.max(initial=-1) + 1, []
-    if classes > 1 and k2 > 0:
-        some = points.take(labelled)
-        found = [find_shortest(some, code[labelled], c, k2) for c in range(classes)]
-    i, j, squared = join_pairs(found)
+    labelled = np.flatnonzero(code >= 0)
+    i, j, squared = find_shortest(points.take(labelled), code[labelled], k2)
     return _link(points.n, (labelled[i], labelled[j], squared))
 
 

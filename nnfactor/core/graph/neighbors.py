@@ -129,8 +129,13 @@ def find_nearest(points: Points, p: int) -> Pairs:
     return join_pairs(found)
 
 
-def find_shortest(points: Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
-    """Find the shortest pairs of a sample of class c and one of another class, ordered by (distance, i, j)."""
+def find_shortest(points: Points, code: np.ndarray, n_pairs: int) -> Pairs:
+    """Find for every class 0, 1, ... its shortest pairs with samples of others, ordered by (class, distance, i, j)."""
+    several = np.unique(code) if n_pairs else np.zeros(0, np.int64)
+    return join_pairs([_shortest_of_class(points, code, c, n_pairs) for c in several if len(several) > 1])
+
+
+def _shortest_of_class(points: Points, code: np.ndarray, c: int, n_pairs: int) -> Pairs:
     inside = np.flatnonzero(code == c)
     best = join_pairs([])
     for here, rows in points.chunks(inside):
