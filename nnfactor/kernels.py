@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .core.arguments import positive, whole
-from .core.data.as_data import as_scipy, as_tensor, is_sparse, read_csr
+from .core.data.as_data import as_scipy, as_tensor, is_sparse, to_csr
 from .core.data.base import power_of_two
 from .core.graph.neighbors import gaussian, inner_products, median_length, row_squares, squared_distances, store_like
 
@@ -215,7 +215,7 @@ def check_kernel(kernel: Any, sigma: Any, degree: Any) -> None:
 def _read_samples(X: Any) -> Any:
     """Read samples as a float64 tensor or canonical scipy CSR; two-dimensional and finite."""
     if is_sparse(X):
-        X = read_csr(as_scipy(X).tocsr(), dtype=np.float64)  # any format of scipy
+        X = to_csr(as_scipy(X), dtype=np.float64)  # any format of scipy
         values = torch.from_numpy(X.data)
     else:
         X = values = as_tensor(X).double()

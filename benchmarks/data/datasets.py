@@ -169,10 +169,12 @@ def _views(title: str, count: int, names: tuple[str, ...], arrays: Arrays) -> Da
 def _sparse_views(title: str, count: int, names: tuple[str, ...], arrays: Arrays) -> Dataset:
     import scipy.sparse as sp
 
+    from nnfactor.core.data.as_data import to_csr
+
     views = []
     for i in range(count):
         parts = [arrays[f"X{i}_{p}"] for p in ("data", "indices", "indptr")]
-        views.append(sp.csr_array((parts[0].astype(np.float64), *parts[1:]), shape=tuple(arrays[f"X{i}_shape"])))
+        views.append(to_csr(sp.csr_array(tuple(parts), shape=tuple(arrays[f"X{i}_shape"])), names[i], np.float64))
     return Dataset("", title, tuple(views), codes(arrays["y"]), names)
 
 

@@ -25,6 +25,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ..core.data.as_data import to_csr
 from .dictionary import CHUNK, Atoms, SparseAtoms, atoms_of, unit_chunks, unit_rows
 from .interior_point import relative_gap, solve_active_set, solve_interior, value_codes
 
@@ -108,7 +109,7 @@ def _check(tol: float | None, max_rounds: int, sweeps: int, **matrices: Any) -> 
     for name, M in matrices.items():
         if M.ndim != 2:
             raise ValueError(f"{name} has shape {tuple(M.shape)}; it must be a matrix, one sample a row")
-        bad = int((~np.isfinite(M.data)).sum() if sp.issparse(M) else (~torch.isfinite(M)).sum())
+        bad = int((~np.isfinite(to_csr(M, name).data)).sum() if sp.issparse(M) else (~torch.isfinite(M)).sum())
         if bad:
             raise ValueError(f"{name} has {bad} NaN or infinite entries; fill or drop them first")
     for name, value in (("tol", tol), ("max_rounds", max_rounds), ("sweeps", sweeps)):

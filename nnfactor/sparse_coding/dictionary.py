@@ -11,6 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ..core.data.as_data import to_csr
 from ..core.data.csr import CSR
 from ..core.factors import divide
 
@@ -102,7 +103,7 @@ def unit_rows(X: Any) -> Any:
     if 0 in X.shape:
         return X.double() if isinstance(X, Tensor) else sp.csr_array(X, dtype=np.float64)
     if sp.issparse(X):
-        S = sp.csr_array(X, dtype=np.float64)
+        S = to_csr(X, dtype=np.float64)
         S = _divide_rows(S, abs(S).max(axis=1).toarray().ravel())
         return _divide_rows(S, np.sqrt(S.power(2).sum(axis=1)))
     Z = divide(X.double(), X.abs().amax(1, keepdim=True).double())

@@ -96,7 +96,7 @@ def as_tensor(X: Any, name: str = "X") -> Tensor:
 
 def _read_sparse(X: Any, device: torch.device, dtype: torch.dtype | None, name: str, signed: bool) -> Data:
     S = read_csr(X, name)
-    values = as_tensor(S.data)
+    values = torch.from_numpy(S.data)
     if len(values) and not _is_fine(values, signed):
         raise ValueError(_complaint(values, name, np.repeat(np.arange(S.shape[0]), np.diff(S.indptr)), S.indices))
     return Sparse(S, device, dtype or values.dtype)
@@ -106,13 +106,11 @@ def _read_sparse_tensor(X: Any, device: torch.device, dtype: torch.dtype | None,
     if 0 in X.shape:
         raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have no empty dimension")
     coords, values = coordinates(X, name)
-    refuse_other_than_real(values.dtype, name)
-    values = values.astype(float_type(values.dtype), copy=False)
-    if len(values) and not _is_fine(as_tensor(values), signed):
+    if len(values) and not _is_fine(torch.from_numpy(values), signed):
         coords, values = _sum_repeated(coords, values)  # what is negative may be one of several in a place
-        if not _is_fine(as_tensor(values), signed):
-            raise ValueError(_complaint(as_tensor(values), name, *coords))
-    return SparseTensor(coords, values, X.shape, device, dtype or as_tensor(values).dtype)
+        if not _is_fine(torch.from_numpy(values), signed):
+            raise ValueError(_complaint(torch.from_numpy(values), name, *coords))
+    return SparseTensor(coords, values, X.shape, device, dtype or torch.from_numpy(values).dtype)
 
 
 def _is_fine(values: Tensor, signed: bool) -> bool:
@@ -157,16 +155,23 @@ def is_sparse_tensor(X: Any) -> bool:
     return is_sparse(X) and len(X.shape) > 2
 
 
-def as_scipy(X: Any) -> Any:
-    """Turn a sparse matrix of torch or PyData into one of scipy; return anything else as it is."""
-    if isinstance(X, Tensor) and X.layout != torch.strided:
-        if X.layout not in (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc):
-            raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
-        coords, values = coordinates(X if X.layout == torch.sparse_coo else X.detach().cpu().to_sparse_coo())
-        return sp.csr_array((values, tuple(coords)), shape=tuple(X.shape))
-    if _is_pydata(X) and len(X.shape) == 2:
-        coords, values = coordinates(X)
-        return sp.coo_array((values, tuple(coords)), shape=X.shape)
+def as_scipy(X: Any, name: str = "X") -> Any:
+    """Turn a sparse matrix of torch or PyData into one of scipy; return anything else as it is.
+
+    Entries that repeat stay apart, and are floats: they are summed by what reads them, where 8 bits cannot overflow.
+    """
+    if isinstance(X, Tensor) and X.layout in (torch.sparse_csr, torch.sparse_csc):
+        rows = X.layout == torch.sparse_csr
+        kind, at = (sp.csr_array, X.col_indices()) if rows else (sp.csc_array, X.row_indices())
+        ends = X.crow_indices() if rows else X.ccol_indices()
+        return kind(
+            (as_tensor(X.values(), name).cpu().numpy(), at.cpu().numpy(), ends.cpu().numpy()), shape=tuple(X.shape)
+        )
+    if isinstance(X, Tensor) and X.layout not in (torch.strided, torch.sparse_coo):
+        raise TypeError(f"torch layout {X.layout} is not supported; use sparse_coo, sparse_csr or sparse_csc")
+    if (isinstance(X, Tensor) and X.layout == torch.sparse_coo) or (_is_pydata(X) and len(X.shape) == 2):
+        coords, values = coordinates(X, name)
+        return sp.coo_array((values, tuple(coords)), shape=tuple(X.shape))
     return X
 
 
@@ -190,18 +195,48 @@ def read_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
     TypeError
         A format other than CSR, CSC and COO.
     ValueError
-        Other than two dimensions, an empty dimension, or complex or text entries.
+        Other than two dimensions, an empty dimension, complex or text entries, or indices that lead out of the matrix.
     """
-    X = as_scipy(X)
+    X = as_scipy(X, name)
     refuse_other_formats(X, name)
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"{name} has shape {X.shape}; a sparse {name} must be two-dimensional and not empty")
+    return to_csr(X, name, dtype)
+
+
+def to_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
+    """Convert a scipy matrix of any format and shape as `read_csr` does."""
     refuse_other_than_real(X.dtype, name)
-    S = sp.csr_array(X, dtype=dtype or float_type(X.dtype))
+    if X.format not in ("csr", "csc", "bsr", "coo"):
+        X = X.tocsr()
+    _check_indices(X, name)
+    S = sp.csr_array(X.astype(dtype or float_type(X.dtype), copy=False))  # repeated entries are summed after the cast
     if not S.has_canonical_format:
         S = S.copy()
         S.sum_duplicates()
     return S
+
+
+def _check_indices(X: Any, name: str) -> None:
+    """Refuse indices that lead out of a matrix: compiled code trusts them, and scipy checks some of them only."""
+    if X.format == "coo":
+        return _check_coordinates(X.coords, X.shape, name)
+    n, m = (d // b for d, b in zip(X.shape, getattr(X, "blocksize", (1, 1)), strict=True))
+    major, minor = (m, n) if X.format == "csc" else (n, m)
+    ends, stored = X.indptr, min(len(X.indices), len(X.data))
+    if len(ends) != major + 1 or ends[0] != 0 or ends[-1] > stored or (ends[1:] < ends[:-1]).any():
+        raise ValueError(
+            f"{name} has an invalid index pointer; it must rise from 0 to at most the {stored} stored entries in "
+            f"{major} steps"
+        )
+    return _check_coordinates([X.indices[: ends[-1]]], (minor,), name)
+
+
+def _check_coordinates(coords: Sequence[np.ndarray], shape: Sequence[int], name: str) -> None:
+    for index, d in zip(coords, shape, strict=True):
+        bad = [int(i) for i in (index.min(), index.max()) if not 0 <= i < d] if len(index) else []
+        if bad:
+            raise ValueError(f"{name} has an entry with index {bad[0]} in a dimension of {d}; indices are 0 to {d - 1}")
 
 
 def refuse_other_formats(X: Any, name: str) -> None:
@@ -216,35 +251,46 @@ def refuse_other_than_real(dtype: np.dtype, name: str) -> None:
         raise ValueError(f"{name} has dtype {dtype}; it must hold real numbers (complex and text are not supported)")
 
 
+def precision(dtype: Any) -> float:
+    """Find the relative spacing of the numbers of a dtype, of numpy or torch; of whole numbers that of float64."""
+    if isinstance(dtype, torch.dtype):
+        return torch.finfo(dtype if dtype.is_floating_point else torch.float64).eps
+    return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+
+
 def float_type(dtype: np.dtype) -> type:
     """Choose the precision that data of a dtype are read in."""
     return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
 
 
 def coordinates(X: Any, name: str = "X") -> tuple[list[np.ndarray], np.ndarray]:
-    """Read the indices, one array per mode, and the values of a sparse array of any order.
+    """Read the indices, one array per mode, and the values, as floats, of a sparse array of any order.
 
-    Entries may repeat, except those of torch.
+    Entries may repeat.
 
     Raises
     ------
     TypeError
         A layout other than coordinates.
     ValueError
-        Entries that are not numbers (dense dimensions), or a fill value other than 0.
+        Entries that are not real numbers (dense dimensions), a fill value other than 0, or indices outside.
     """
     if isinstance(X, Tensor):
         if X.layout != torch.sparse_coo:
             raise TypeError(f"{name}: torch layout {X.layout} is not supported for order {X.dim()}; use sparse_coo")
         if X.dense_dim():
             raise ValueError(f"{name} has {X.dense_dim()} dense dimensions; every entry must be a number of its own")
-        X = X.detach().coalesce().cpu()
-        return list(X.indices().numpy()), X.values().numpy()
-    if getattr(X, "format", "coo") != "coo":
-        raise TypeError(f"{name}: sparse format {X.format!r} is not supported for order {len(X.shape)}; use X.tocoo()")
-    if getattr(X, "fill_value", 0) != 0:
-        raise ValueError(f"{name} has fill_value {X.fill_value}; entries that are not stored must be 0")
-    return list(X.coords), np.asarray(X.data)
+        X = X.detach()
+        coords, values = list(X._indices().cpu().numpy()), X._values()
+    else:
+        if getattr(X, "format", "coo") != "coo":
+            order = len(X.shape)
+            raise TypeError(f"{name}: sparse format {X.format!r} is not supported for order {order}; use X.tocoo()")
+        if getattr(X, "fill_value", 0) != 0:
+            raise ValueError(f"{name} has fill_value {X.fill_value}; entries that are not stored must be 0")
+        coords, values = list(X.coords), np.asarray(X.data)
+    _check_coordinates(coords, X.shape, name)
+    return coords, as_tensor(values, name).cpu().numpy()
 
 
 def _is_pydata(X: Any) -> bool:

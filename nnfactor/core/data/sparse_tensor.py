@@ -93,6 +93,7 @@ class SparseTensor(StoredEntries):
             coords, values = [np.zeros(1, np.int64) for _ in shape], np.zeros(1, values.dtype)
         groups = [Group(modes, coords, shape) for modes in _two_groups(shape, len(values))]
         left, right = (g.of_entry for g in groups)
+        values = values.astype(np.result_type(values, np.float32), copy=False)  # before repeated entries are summed
         X = sp.csr_array((values, (left, right)), shape=(groups[0].size, groups[1].size))
         super().__init__(X, shape, device, dtype)
         self.groups = [g.to(device, dtype, shape) for g in groups]

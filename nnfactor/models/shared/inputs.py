@@ -18,11 +18,11 @@ from ...core.data.as_data import (
     FORMATS,
     as_data,
     as_scipy,
-    coordinates,
     is_sparse,
     is_sparse_tensor,
     refuse_other_formats,
     refuse_other_than_real,
+    to_csr,
 )
 from ...core.data.base import Data, power_of_two
 from ...core.factors import as_factor
@@ -225,10 +225,9 @@ def _fold(X: Any, sample_shape: tuple[int, ...]) -> Any:
     shape = (X.shape[0], *sample_shape)
     if not is_sparse(X):
         return X.reshape(shape)
-    X = X.to_sparse_coo() if isinstance(X, Tensor) else X.tocoo()
-    (rows, columns), values = coordinates(X)
-    at = np.stack([rows, *np.unravel_index(columns, shape[1:])]).astype(np.int64)
-    return torch.sparse_coo_tensor(torch.from_numpy(at), torch.from_numpy(values), shape, check_invariants=False)
+    X = to_csr(as_scipy(X)).tocoo()
+    at = np.stack([X.row, *np.unravel_index(X.col, shape[1:])]).astype(np.int64)
+    return torch.sparse_coo_tensor(torch.from_numpy(at), torch.from_numpy(X.data), shape, check_invariants=False)
 
 
 def move_to_cpu(value: Any) -> Any:
