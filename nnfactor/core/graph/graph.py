@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..cache import TensorCache
-from ..data.as_data import as_scipy, is_sparse, refuse_other_than_real
+from ..data.as_data import as_scipy, as_tensor, is_sparse, precision, to_csr
 from ..data.csr import CSR, narrow_csr
 from ..factors import cached_flat
 from ..labels import number_classes
@@ -248,31 +248,39 @@ def _number_cliques(cliques: Any) -> np.ndarray:
 
 
 def _canonical(adjacency: Any) -> sp.csr_array:
-    """Copy an adjacency to a symmetric float64 CSR without diagonal; a ValueError says what is wrong."""
-    if not sp.issparse(adjacency):
-        if isinstance(adjacency, Tensor) and not is_sparse(adjacency):
-            adjacency = adjacency.detach().cpu()
-        adjacency = as_scipy(adjacency) if is_sparse(adjacency) else np.asarray(adjacency)
-    if adjacency.ndim != 2 or adjacency.shape[0] != adjacency.shape[1]:
-        raise ValueError(f"an adjacency must be square, got shape {tuple(adjacency.shape)}")
-    if adjacency.dtype != np.float64:
-        refuse_other_than_real(adjacency.dtype, "an adjacency")
-    S = sp.csr_array(adjacency, dtype=np.float64, copy=True)
-    S.sum_duplicates()
+    """Copy an adjacency to a symmetric float64 CSR without diagonal; a ValueError says what is wrong.
+
+    Negative weights and differences from symmetry are rounding up to the square root of the precision that they are
+    given in, relative to the largest weight: they are clipped, and both entries become their mean.
+    """
+    shape = tuple(np.shape(adjacency))
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"an adjacency must be square, got shape {shape}")
+    name = "the adjacency"
+    sparse = is_sparse(adjacency)
+    given = adjacency if isinstance(adjacency, Tensor) or sparse else np.asarray(adjacency)
+    S = to_csr(
+        as_scipy(given, name) if sparse else sp.csr_array(as_tensor(given, name).cpu().numpy()), name, np.float64
+    )
+    S = S.copy()
     S.setdiag(0)
     bad = int((~np.isfinite(S.data)).sum())
     if bad:
         raise ValueError(f"{bad} weights of the adjacency are NaN or infinite")
-    negative = int((S.data < 0).sum())
-    if negative:
-        raise ValueError(f"{negative} weights of the adjacency are negative; a graph Laplacian needs weights >= 0")
+    tolerance = precision(given.dtype) ** 0.5 * np.abs(S.data).max(initial=0)
+    negative = S.data[S.data < -tolerance]
+    if len(negative):
+        raise ValueError(
+            f"{len(negative)} weights of the adjacency are negative, the lowest {negative.min():g}; a graph Laplacian "
+            "needs weights >= 0"
+        )
+    np.maximum(S.data, 0, out=S.data)
     S.eliminate_zeros()
     skew = abs(S - S.T)
-    if skew.nnz and skew.max() > 1e-12 * S.max():
-        i, j = (int(v[0]) for v in (skew > 1e-12 * S.max()).nonzero())
+    if skew.nnz and skew.max() > tolerance:
+        i, j = (int(v) for v in np.unravel_index(skew.argmax(), shape))
         raise ValueError(
-            f"the adjacency is not symmetric: entry ({i}, {j}) is {S[i, j]:g}, ({j}, {i}) is {S[j, i]:g}; "
-            "use (S + S.T) / 2 or S.maximum(S.T)"
+            f"the adjacency is not symmetric: entry ({i}, {j}) is {S[i, j]:g}, ({j}, {i}) is {S[j, i]:g}, a difference "
+            f"of {skew.max():.3g}; use (S + S.T) / 2 or S.maximum(S.T)"
         )
-    S = S.maximum(S.T).tocsr() if skew.nnz else S
-    return narrow_csr(S)
+    return narrow_csr((S / 2 + S.T / 2).tocsr() if skew.nnz else S)
