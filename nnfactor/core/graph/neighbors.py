@@ -131,7 +131,7 @@ def find_nearest(points: Points, p: int) -> Pairs:
 
 def find_shortest(points: Points, code: np.ndarray, n_pairs: int) -> Pairs:
     """Find for every class 0, 1, ... its shortest pairs with samples of others, ordered by (class, distance, i, j)."""
-    several = np.unique(code) if n_pairs else np.zeros(0, np.int64)
+    several: list[int] = np.unique(code).tolist() if n_pairs else []
     return join_pairs([_shortest_of_class(points, code, c, n_pairs) for c in several if len(several) > 1])
 
 
