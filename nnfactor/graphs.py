@@ -1,7 +1,5 @@
 """Graphs over samples as `Graph`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from itertools import product

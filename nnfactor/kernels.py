@@ -1,7 +1,5 @@
 """Kernels between samples: Gaussian, polynomial, linear, precomputed, or your own; values are float64."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -135,7 +133,7 @@ class Kernel:
         _check_finite(K)
         return K
 
-    def on(self, device: torch.device) -> Kernel:
+    def on(self, device: torch.device) -> "Kernel":
         """Return the same kernel with its samples on another device."""
         move = lambda Z: Z.to(device) if isinstance(Z, Tensor) else Z
         return replace(self, X=move(self.X), centre=move(self.centre))

@@ -4,8 +4,6 @@ Labels may be numbers, strings or objects, in arrays, lists or tensors. Every va
 select the samples that are to be judged.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

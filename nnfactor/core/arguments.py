@@ -1,7 +1,5 @@
 """Arguments that are refused, in one wording: the name, what would work, what was given."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Sequence
 from math import inf

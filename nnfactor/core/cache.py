@@ -1,7 +1,5 @@
 """Products that are kept for as long as their inputs are the very same tensors."""
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Hashable, Iterable
 from functools import partial

@@ -1,7 +1,5 @@
 """Beta-divergences entry by entry (Fevotte and Idier 2011): the loss, and the two ratios its gradient is made of."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

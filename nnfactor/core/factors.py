@@ -10,8 +10,6 @@ writes rows. Component-major ones made an iteration 9 to 54 % longer (one thread
 `unfold`, `fold`, `khatri_rao`, `mttkrp` and `reconstruct` equal TensorLy's functions of these names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from math import prod

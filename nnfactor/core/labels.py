@@ -1,7 +1,5 @@
 """Classes as the codes 0, 1, ..., -1 for none."""
 
-from __future__ import annotations
-
 from numbers import Integral, Real
 from typing import Any
 

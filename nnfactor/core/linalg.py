@@ -4,8 +4,6 @@ Everything works on batches of problems `(..., k, k)` and keeps dtype and device
 is broken on the CPU with several threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

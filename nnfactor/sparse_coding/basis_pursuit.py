@@ -15,8 +15,6 @@ optimum from both sides, however it was found. Three steps, each over all sample
    until the gap of the FULL problem is small enough.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

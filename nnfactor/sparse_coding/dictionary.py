@@ -1,7 +1,5 @@
 """Unit-length samples as the atoms of a dictionary, dense or sparse: the products that l1 codes need."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any
@@ -44,7 +42,7 @@ class Atoms:
         return self.D[chosen], None
 
     @cached_property
-    def single(self) -> Atoms:
+    def single(self) -> "Atoms":
         """The same atoms in float32."""
         return Atoms(self.D.float())
 
@@ -88,7 +86,7 @@ class SparseAtoms(Atoms):
         return dense.view(*chosen.shape, len(used)), torch.from_numpy(used.astype(np.int64))
 
     @cached_property
-    def single(self) -> SparseAtoms:
+    def single(self) -> "SparseAtoms":
         """The same atoms in float32."""
         return SparseAtoms(self.S, torch.float32)
 

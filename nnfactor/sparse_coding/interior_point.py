@@ -4,8 +4,6 @@ The Frisch-Newton method of Portnoy and Koenker (1997) with Mehrotra's corrector
 have the same number W of atoms; D is `(n, W, m)`.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

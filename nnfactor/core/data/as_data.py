@@ -1,7 +1,5 @@
 """Data from whatever users hold, dense or sparse: checked, cast and placed on a device, or refused with a reason."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from typing import Any

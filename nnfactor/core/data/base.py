@@ -1,7 +1,5 @@
 """What a term may ask of data: the members that every storage kind has."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
@@ -162,7 +160,7 @@ class Data(ABC):
         """Count the rows of so many columns that make a chunk."""
         return max(1, self.chunk // columns)
 
-    def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], Data]:
+    def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], "Data"]:
         """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
 
         Kept products of all batches would outweigh the data. Whether the pieces themselves are kept is the kind's
@@ -170,7 +168,7 @@ class Data(ABC):
         """
         return lambda b: self.take(batches[b])
 
-    def by_samples(self) -> Data:
+    def by_samples(self) -> "Data":
         """Give the same entries with `cut` 1; a kind with another cut overrides this."""
         return self
 

@@ -1,7 +1,5 @@
 """Compressed sparse rows on a device: two products, which also have gradients and work on fake tensors."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,18 +32,18 @@ class CSR:
             return torch.sparse_csr_tensor(self.crow, self.col, self.values, self.shape, check_invariants=False)
 
     @classmethod
-    def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> CSR:
+    def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> "CSR":
         """Copy a canonical scipy CSR to a device, in the given dtype."""
         S = narrow_csr(S)
         crow, col = (torch.from_numpy(a).to(device) for a in (S.indptr, S.indices))
         values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
         return cls(crow, col, values, tuple(S.shape))
 
-    def with_values(self, values: Tensor) -> CSR:
+    def with_values(self, values: Tensor) -> "CSR":
         """Give the same pattern other stored values `(nnz,)`."""
         return replace(self, values=values)
 
-    def block(self, a: int, b: int, first: int, last: int) -> CSR:
+    def block(self, a: int, b: int, first: int, last: int) -> "CSR":
         """Cut out rows a to b, whose entries are those from `first` to `last`; col and values are views."""
         entries = slice(int(first), int(last))
         crow = self.crow[a : b + 1] - self.crow[a]

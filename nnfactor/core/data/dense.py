@@ -1,7 +1,5 @@
 """Dense data of any order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from math import prod
 
@@ -48,15 +46,15 @@ class Dense(Data):
         """Give the array itself."""
         return self.X
 
-    def scaled(self, factor: float) -> Dense:
+    def scaled(self, factor: float) -> "Dense":
         """Multiply the data by a number (a copy)."""
         return Dense(self.X * factor, self.cut)
 
-    def take(self, rows: Tensor) -> Dense:
+    def take(self, rows: Tensor) -> "Dense":
         """Copy some samples."""
         return Dense(self.X.index_select(0, rows), cut=1)
 
-    def by_samples(self) -> Dense:
+    def by_samples(self) -> "Dense":
         """View the same array with a sample in each row of the matrix."""
         return self if self.cut == 1 else Dense(self.X, cut=1)
 

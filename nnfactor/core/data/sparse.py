@@ -1,7 +1,5 @@
 """A sparse matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
@@ -42,11 +40,11 @@ class Sparse(StoredEntries):
         """Give the master copy."""
         return self._host
 
-    def scaled(self, factor: float) -> Sparse:
+    def scaled(self, factor: float) -> "Sparse":
         """Multiply the data by a number (a copy)."""
         return Sparse(self._host * factor, self.device, self.dtype)
 
-    def take(self, rows: Tensor) -> Sparse:
+    def take(self, rows: Tensor) -> "Sparse":
         """Copy some samples, on the host."""
         return Sparse(self._host[rows.cpu().numpy()], self.device, self.dtype)
 

@@ -1,7 +1,5 @@
 """Sparse tensors of any order."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import combinations
@@ -40,7 +38,7 @@ class Group:
         _, first, self.of_entry = np.unique(codes, return_index=True, return_inverse=True)
         self.size, self.table = len(first), [coords[m][first] for m in self.modes]
 
-    def to(self, device: torch.device, dtype: torch.dtype, shape: Sequence[int]) -> Group:
+    def to(self, device: torch.device, dtype: torch.dtype, shape: Sequence[int]) -> "Group":
         """Place the tables on a device, and the sums over them as sparse matrices of ones; entries are let go."""
         del self.of_entry
         self.sums: dict[int, CSR] = {}
@@ -98,13 +96,13 @@ class SparseTensor(StoredEntries):
         super().__init__(X, shape, device, dtype)
         self.groups = [g.to(device, dtype, shape) for g in groups]
 
-    def scaled(self, factor: float) -> SparseTensor:
+    def scaled(self, factor: float) -> "SparseTensor":
         """Multiply the data by a number: a copy of the values, the pattern is shared."""
         other = self.forgetful()
         other.rows, other.columns = (X.with_values(X.values * factor) for X in (self.rows, self.columns))
         return other
 
-    def take(self, rows: Tensor) -> SparseTensor:
+    def take(self, rows: Tensor) -> "SparseTensor":
         """Copy some samples, on the host."""
         first, *others = self.coordinates()
         place = torch.full(self.shape[:1], -1, device=self.device).index_put_((rows,), torch.arange(len(rows)).to(rows))

@@ -1,7 +1,5 @@
 """What sparse matrices and sparse tensors share: sums over stored entries, one problem after the other."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy

@@ -1,7 +1,5 @@
 """Weighted undirected graphs over the rows of a factor, sparse on every device."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, NamedTuple
@@ -95,7 +93,7 @@ class Graph:
         sizes = np.bincount(self.cliques[self.cliques >= 0])
         return int((sizes * (sizes - 1)).sum())
 
-    def on(self, F: Tensor) -> _OnDevice:
+    def on(self, F: Tensor) -> "_OnDevice":
         """Place the graph on the device and in the dtype of `F`, once for each."""
         return self._placed.setdefault((F.device, F.dtype), _OnDevice(self, F.device, F.dtype))
 

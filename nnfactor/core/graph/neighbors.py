@@ -5,8 +5,6 @@ are then computed from differences, and ties go to the smaller index. Work goes 
 n x n, on the device where the data are. Distances between two sets of samples, and what is made of them, are here too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import copy
 from typing import Any
@@ -57,7 +55,7 @@ class Points:
         x, y = (self.X.index_select(0, side).double().div_(self.unit) for side in (i, j))
         return x.sub_(y).square_().sum(1)
 
-    def take(self, rows: np.ndarray) -> Points:
+    def take(self, rows: np.ndarray) -> "Points":
         """Return some of the samples, in the same unit and with the same centre: nothing is measured again."""
         part = copy(self)
         part._place(self.samples[rows])

@@ -1,7 +1,5 @@
 """What a rule is, several rules in turn, and what rules need of a block."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 

@@ -1,7 +1,5 @@
 """Minimisers in closed form: unconstrained least squares, coefficients of labels, view weights on the simplex."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any

@@ -1,7 +1,5 @@
 """Hierarchical alternating least squares: minimisation over one column after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

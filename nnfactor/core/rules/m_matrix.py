@@ -1,7 +1,5 @@
 """The M-matrix rule (Yang et al. 2008): the systems of the graphs are solved, everything else is majorised."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import cast

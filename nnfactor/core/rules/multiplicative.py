@@ -1,7 +1,5 @@
 """The multiplicative rule."""
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from ..block import Block

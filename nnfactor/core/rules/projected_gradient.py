@@ -1,7 +1,5 @@
 """Accelerated projected gradient."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -9,8 +9,6 @@ A captured sweep is `state -> state` like the one it wraps. The caches of produc
 * What does not depend on the state (a squared norm, a graph on its device) is made by the iterations before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from itertools import zip_longest

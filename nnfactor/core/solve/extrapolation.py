@@ -17,8 +17,6 @@ than the separate runs. Only a restart raises the objective. Two safeguards are 
   whatever it reaches; otherwise the next sweep would be accepted for improving on a bad point.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import reduce
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Starts of a factorization: random or from singular vectors, for one problem or a batch of restarts."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol
 

@@ -1,7 +1,5 @@
 """How many problems of a batch fit into memory."""
 
-from __future__ import annotations
-
 import os
 from math import ceil, prod
 from pathlib import Path

@@ -7,8 +7,6 @@ is visited again, its old share is subtracted (incremental, as Neal and Hinton 1
 objective of all samples, not on a noisy estimate of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce

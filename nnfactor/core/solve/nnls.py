@@ -1,7 +1,5 @@
 """Coefficients of samples on fixed bases: nonnegative least squares, unconstrained, and other divergences."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

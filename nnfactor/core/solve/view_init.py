@@ -1,7 +1,5 @@
 """Starts of factorizations of several views, of nonnegative or signed data, independent of the order of the views."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import reduce
 

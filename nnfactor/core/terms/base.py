@@ -5,8 +5,6 @@ between the problems of a batch, `(...)`-shaped, which a term names by its `Weig
 `gradient_plus - gradient_minus` of a block is half the gradient of the value.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

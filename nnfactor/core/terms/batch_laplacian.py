@@ -1,7 +1,5 @@
 """A graph term for one mini-batch while all other samples are fixed: it costs what the batch and its links do."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Beta-divergences of data to a CP model."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

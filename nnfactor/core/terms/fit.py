@@ -1,7 +1,5 @@
 """Terms of data and a CP model; the squared Frobenius distance."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import reduce
 

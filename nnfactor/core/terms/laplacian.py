@@ -1,7 +1,5 @@
 """The Laplacian penalty of a graph over the rows of a factor."""
 
-from __future__ import annotations
-
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce

@@ -4,8 +4,6 @@ Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning wi
 (2010) for Semi-NMF. View weights are a factor of one row, `(..., 1, P)`: rules update them like every other factor.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Penalties of one factor: entries, squares, row lengths."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Fit in the feature space of a polynomial kernel (Buciu, Nikolaidis and Pitas 2008)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Sums over samples that stand for the samples in the blocks of the bases (mini-batches)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce

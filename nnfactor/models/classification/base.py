@@ -1,7 +1,5 @@
 """Base of the semi-supervised classifiers: labels in; class scores, labels and distributions out."""
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Pairwise co-regularised spectral clustering (Kumar, Rai and Daume 2011)."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass, field
 from typing import Any, Self

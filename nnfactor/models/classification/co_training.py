@@ -1,7 +1,5 @@
 """Co-training (Blum and Mitchell 1998), with which Jiang et al. 2014 compare."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

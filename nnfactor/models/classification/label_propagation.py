@@ -4,8 +4,6 @@ Harmonic functions (Zhu, Ghahramani and Lafferty 2003; GFHF in Fan et al. 2011, 
 with local and global consistency (Zhou, Bousquet, Lal, Weston and Schoelkopf 2004; CONS).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """Laplacian regularised least squares (Belkin, Niyogi and Sindhwani 2006)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

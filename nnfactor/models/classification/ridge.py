@@ -1,7 +1,5 @@
 """Ridge regression on one-hot labels, the classifier of one view in co-training."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +23,7 @@ class Ridge:
     device: torch.device
 
     @classmethod
-    def of(cls, inputs: Inputs, alpha: float) -> Ridge:
+    def of(cls, inputs: Inputs, alpha: float) -> "Ridge":
         """Prepare one view, as it was read."""
         X, device = inputs.samples64(), inputs.data.device
         if not isinstance(X, Tensor):

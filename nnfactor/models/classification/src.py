@@ -1,7 +1,5 @@
 """Classification by sparse representation (Wright et al. 2009)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sparse regularised least squares classification (Fan et al. 2011), and its base with any regulariser."""
 
-from __future__ import annotations
-
 import warnings
 from abc import abstractmethod
 from dataclasses import dataclass

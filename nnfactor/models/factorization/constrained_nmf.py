@@ -1,7 +1,5 @@
 """Constrained NMF (Liu, Wu, Li, Cai and Huang 2012)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, cast
 

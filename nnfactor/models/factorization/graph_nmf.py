@@ -1,7 +1,5 @@
 """Graph-regularised NMF (Cai, He, Han and Huang 2011), without labels and with them (SGNMF)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import partial
 from typing import Any

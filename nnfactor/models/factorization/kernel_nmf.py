@@ -1,7 +1,5 @@
 """Nonnegative factorization in kernel space (Zhang and Liu 2009)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn

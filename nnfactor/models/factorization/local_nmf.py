@@ -1,7 +1,5 @@
 """Local NMF (Li, Hou, Zhang and Cheng 2001)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

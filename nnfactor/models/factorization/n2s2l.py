@@ -1,7 +1,5 @@
 """Nonnegative semi-supervised learning (Wang, Yan, Zhang and Zhang 2009b), for vectors, matrices and tensors."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 

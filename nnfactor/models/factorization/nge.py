@@ -1,7 +1,5 @@
 """Nonnegative graph embedding (Wang, Song, Yan, Zhang and Zhang 2009a; M-matrix rule: Yang et al. 2008)."""
 
-from __future__ import annotations
-
 import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass

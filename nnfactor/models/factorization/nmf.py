@@ -1,7 +1,5 @@
 """Nonnegative matrix factorization `X ~ V U'`."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ...core import BetaFit, Fit

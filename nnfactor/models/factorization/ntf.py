@@ -1,7 +1,5 @@
 """Nonnegative tensor factorization: CP models of any order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Polynomial NMF (Buciu, Nikolaidis and Pitas 2008)."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Semi-nonnegative matrix factorization (Ding, Li and Jordan 2010; Jiang et al. 2014, Eqs. 3-6)."""
 
-from __future__ import annotations
-
 import numbers
 from dataclasses import dataclass
 from functools import partial, reduce

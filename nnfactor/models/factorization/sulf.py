@@ -4,8 +4,6 @@ Jiang, Liu, Li and Lu (2014), "Semi-supervised unified latent factor learning wi
 rule of V lacks a term, which is added here (`v_rule`).
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import partial

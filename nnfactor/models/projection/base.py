@@ -4,8 +4,6 @@ Scatter matrices of dense data are sums of squares of differences (from class me
 of large sums: they stay positive semidefinite, and exact when classes are far apart. All of it runs in float64.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -129,7 +127,7 @@ class Space:
     lift: Callable[[Tensor], Tensor]  # coordinates (r, d) of directions to features (m, d)
 
     @classmethod
-    def of(cls, X: Tensor | sp.csr_array, pad: int = 0) -> Space:
+    def of(cls, X: Tensor | sp.csr_array, pad: int = 0) -> "Space":
         """Take the features if there are no more of them than samples, else the row space and `pad` directions more."""
         n, m = X.shape
         if not isinstance(X, Tensor):
@@ -146,7 +144,7 @@ class Space:
         return cls(DenseRows(R[:, :n].mT.contiguous()), mean, lambda W: Q @ W)
 
     @classmethod
-    def _wide_sparse(cls, X: sp.csr_array, mean: np.ndarray, pad: int) -> Space:
+    def _wide_sparse(cls, X: sp.csr_array, mean: np.ndarray, pad: int) -> "Space":
         """Build it from the Gram matrix of the samples: the basis `Xc' P` is applied, never held."""
         inner = (X @ X.T).toarray()
         cross = X @ mean

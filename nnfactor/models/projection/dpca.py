@@ -1,7 +1,5 @@
 """Discriminant PCA with labels and pairs (Sun and Zhang 2009)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """Arrays on their way in and out: as float64 for the work, as the caller's kind for results."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The surface that all factorizations share: scikit-learn's, with tensors, devices, restarts and histories."""
 
-from __future__ import annotations
-
 import math
 import numbers
 import warnings

@@ -1,7 +1,5 @@
 """Many fits at once: estimators of one class that differ in seed, rank or hyper-parameters, as batches."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from contextlib import ExitStack

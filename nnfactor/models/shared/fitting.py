@@ -5,8 +5,6 @@ reading and learning depend on: its data are read, and its graphs built, once. A
 alike but for weights and rank. Its *problems* are the restarts of its estimators, each with a start of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy

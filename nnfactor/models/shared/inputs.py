@@ -1,7 +1,5 @@
 """What users give: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -83,7 +81,7 @@ class Inputs:
     scale: float
     as_torch: bool  # whether the caller works with tensors (results then stay on the device), else with numpy
     shape: tuple[int, ...]  # as given
-    views: tuple[Inputs, ...] = ()  # all views, where an estimator takes several; the first is this one
+    views: tuple["Inputs", ...] = ()  # all views, where an estimator takes several; the first is this one
 
     @property
     def samples(self) -> Tensor | sp.csr_array:

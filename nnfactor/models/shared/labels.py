@@ -1,7 +1,5 @@
 """Labels as users hand them in, some samples unlabelled: codes and classes, and back."""
 
-from __future__ import annotations
-
 import warnings
 from numbers import Real
 from typing import Any

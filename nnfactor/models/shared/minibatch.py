@@ -1,7 +1,5 @@
 """Mini-batches for factorizations: `batch_size` in `fit`, and `partial_fit` for streams."""
 
-from __future__ import annotations
-
 import numbers
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast

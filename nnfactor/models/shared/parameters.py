@@ -1,7 +1,5 @@
 """Parameters that are refused, in one wording: the name, what would work, what was given."""
 
-from __future__ import annotations
-
 import numbers
 from math import isfinite
 from typing import Any

@@ -1,7 +1,5 @@
 """What fails leaves an estimator as it was."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Solver names: the rules of the factors and the method that makes a sweep of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from math import prod

@@ -1,7 +1,5 @@
 """Lists of views as users hand them in: told from one array, compared before anything moves, read one by one."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Sequence
