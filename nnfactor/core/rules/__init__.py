@@ -1,1 +1,1 @@
-"""How a factor improves on its block: one rule a file."""
+"""Update rules of one factor, `(F, block) -> F`: one rule a file."""

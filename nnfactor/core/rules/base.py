@@ -9,7 +9,7 @@ from torch import Tensor
 from ..block import Block, Quad, accumulate
 from ..factors import as_factor
 
-Rule = Callable[[Tensor, Block], Tensor]  # one improvement of one factor: (F, block) -> the next F
+Rule = Callable[[Tensor, Block], Tensor]  # one update of one factor: (F, block) -> the next F
 
 
 def compose(*rules: Rule) -> Rule:
@@ -58,12 +58,16 @@ def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
     return (reduce(torch.add, grams) if grams else F.new_zeros(k, k)).expand(*F.shape[:-2], k, k), rest
 
 
-def bound_curvature(columns: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
-    """Bound the second derivative from above, `(..., 1 or n, k)`: `columns`, row weights, and 2 D of graphs."""
+def bound_curvature(gram_bound: Tensor, separable: Sequence[Quad], F: Tensor) -> Tensor:
+    """Bound half the second derivative from above, `(..., 1 or n, k)`.
+
+    The sum of `gram_bound (..., 1, k)`, the weights of rows and columns, and 2 D for each graph (D - S <= 2 D).
+    """
+    bound = gram_bound
     if separable:
         rows = F.shape[-2] if any(q.row_matrix is not None for q in separable) else 1
-        columns = as_factor(columns.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
+        bound = as_factor(bound.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
     for q in separable:
         sign = 1 if q.couples_rows else q.sign
-        columns[..., q.columns or slice(None)].add_(q.row_sums(F) * q.column_matrix, alpha=sign)
-    return columns
+        bound[..., q.columns or slice(None)].add_(q.row_sums(F) * q.column_matrix, alpha=sign)
+    return bound

@@ -36,6 +36,8 @@ def unconstrained(F: Tensor, block: Block) -> Tensor:
 def least_squares(F: Tensor, block: Block) -> Tensor:
     """Minimise `||A F - b||^2 + sum_i d_i ||f_i||^2`, any sign: `Labels` on W, with L21 or L2 on its rows.
 
+    It is W of Jiang et al. 2014, Eqs. 13-15, with A = sqrt(beta) V_l, b = sqrt(beta) Y and d the diagonal of gamma E.
+
     By one orthogonal triangularisation of [A b; sqrt(d) 0] in float64, never by normal equations. With penalties on the
     rows the minimiser is unique; sqrt(d) is at least the rounding of A, so that it is always finite. Without penalties
     it is the one of minimum norm.
@@ -77,11 +79,11 @@ def simplex(F: Tensor, block: Block) -> Tensor:
         raise ValueError("simplex takes one weight for all columns (an L2 term) and linear parts")
     net = block.net_linear()
     c = torch.zeros_like(F, dtype=torch.float64) if net is None else (-2 * net.double()).expand_as(F)
-    twice = [2 * q.sign * q.row_sums(F) * q.column_matrix[..., :1].double() for q in block.quads]
-    lam = reduce(torch.add, twice) if twice else c.new_zeros(1, 1)  # 2 lam, (..., rows or 1, 1)
+    parts = [2 * q.sign * q.row_sums(F) * q.column_matrix[..., :1].double() for q in block.quads]
+    two_lam = reduce(torch.add, parts) if parts else c.new_zeros(1, 1)  # (..., rows or 1, 1)
     lowest, first = c.min(-1, keepdim=True)
-    shifted = (lowest - c) / torch.where(lam > 0, lam, 1)  # at most 0: overflow can only give -inf, which is allowed
-    f = torch.where(lam > 0, project_simplex(shifted), torch.zeros_like(c).scatter_(-1, first, 1))
+    shifted = (lowest - c) / torch.where(two_lam > 0, two_lam, 1)  # at most 0; -inf by overflow is allowed
+    f = torch.where(two_lam > 0, project_simplex(shifted), torch.zeros_like(c).scatter_(-1, first, 1))
     return as_factor((f / f.sum(-1, keepdim=True)).to(F.dtype))
 
 

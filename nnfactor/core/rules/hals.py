@@ -17,9 +17,9 @@ SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more of them leave the cac
 def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     """Minimise over one column after the other (Cichocki and Phan 2009), `sweeps` times for one product with the data.
 
-    `f_j = max(0, f_j + (m_j - F g_j) / g_jj)` for a fit alone, m its product with the data, G its Gram, of any sign.
-    Graphs couple rows but never columns: with D - S <= 2 D each column still has a closed form, from one sparse product
-    per sweep. A column whose curvature is 0 (to rounding, against the largest) stays as it is.
+    `f_j = max(0, f_j + (m_j - F g_j) / g_jj)` for a fit alone: m_j is column j of its product with the data, G its Gram
+    (entries of any sign). Graphs couple rows, never columns: with D - S <= 2 D each column still has a closed form, and
+    a sweep takes one sparse product. A column whose curvature is 0 (to rounding, against the largest) stays as it is.
     """
     G, rest = split_gram(block, F, "hals")
     curvature = bound_curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
@@ -46,23 +46,24 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
 def _by_slabs(
     F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None, buffers: Sequence[Tensor], columns: Sequence[Tensor]
 ) -> Callable[[], None]:
-    """Prepare a pass over the columns of F, in place, at every call; views are made once, for they cost on small data.
+    """Return a function that passes once over the columns of F, in place.
 
-    Shapes are (B, k, n), (B, k, n), (B, k, k), (B, k, n), or the same without B. A column becomes
-    `max(0, f + (linear - F g) steps)`, without steps `max(0, linear - F g)`. Columns are cut into slabs, and those into
-    narrower ones; what other slabs contribute is one matrix product, into `buffers` as wide as the slabs, from outside
-    to inside. All slabs use them in turn, so that they stay in the cache. `columns` are those of the last buffer.
+    Its views are made here, once: on small data they would cost as much as the arithmetic. F, linear and steps are
+    (B, k, n), G is (B, k, k), or all without B. A column becomes `max(0, f + (linear - F g) steps)`, without steps
+    `max(0, linear - F g)`. Columns are cut into slabs, and slabs into narrower ones. The other slabs' part of `F g` is
+    one matrix product. Its result goes to a buffer as wide as a slab, `buffers` being sorted from wide to narrow; all
+    slabs share it, so that it stays in the cache. `columns` are the columns of the last buffer.
     """
-    minus = torch.addmm if F.dim() == 2 else torch.baddbmm
+    subtract_product = torch.addmm if F.dim() == 2 else torch.baddbmm
     slabs = []
     for slab in _cut_evenly(F.shape[-2], buffers[0].shape[-2]):
         given, others = linear[..., slab, :], _off_slab(G, slab)
-        inside, length = F[..., slab, :], None if steps is None else steps[..., slab, :]
+        inside, inner_steps = F[..., slab, :], None if steps is None else steps[..., slab, :]
         rest, G_inside = buffers[0][..., : slab.stop - slab.start, :], G[..., slab, slab]
         if len(buffers) > 1:
-            own = _by_slabs(inside, rest, G_inside, length, buffers[1:], columns)
+            own = _by_slabs(inside, rest, G_inside, inner_steps, buffers[1:], columns)
         else:
-            own = _by_columns(inside, columns, G_inside, length)
+            own = _by_columns(inside, columns, G_inside, inner_steps)
         slabs.append((given, rest, others, own))
 
     def sweep() -> None:
@@ -70,22 +71,22 @@ def _by_slabs(
             if others is None:
                 rest.copy_(given)
             else:
-                minus(given, others, F, alpha=-1, out=rest)
+                subtract_product(given, others, F, alpha=-1, out=rest)
             own()
 
     return sweep
 
 
 def _by_columns(F: Tensor, rest: Sequence[Tensor], G: Tensor, steps: Tensor | None) -> Callable[[], None]:
-    """Improve one column after the other, by one small vector product each; `rest` is overwritten."""
-    alone, fs = F.dim() == 2, _columns(F)
-    lengths = [None] * len(fs) if steps is None else _columns(steps)
-    columns = list(zip(fs, rest, _columns(G), lengths, strict=False))  # the last slab may be narrower than its buffer
-    F = F.t() if alone else F
+    """Return a function that updates one column after the other, by one product `F g` each; `rest` is overwritten."""
+    single, fs = F.dim() == 2, _columns(F)
+    column_steps = [None] * len(fs) if steps is None else _columns(steps)
+    columns = list(zip(fs, rest, _columns(G), column_steps, strict=False))  # a slab may be narrower than its buffer
+    F = F.t() if single else F
 
     def sweep() -> None:
         for f, r, g, step in columns:
-            left = r.addmv_(F, g, alpha=-1) if alone else torch.baddbmm(r, g, F, alpha=-1)
+            left = r.addmv_(F, g, alpha=-1) if single else torch.baddbmm(r, g, F, alpha=-1)
             if step is None:
                 torch.clamp_min(left, 0, out=f)
             else:

@@ -1,4 +1,4 @@
-"""The M-matrix rule (Yang et al. 2008): the systems of the graphs are solved, everything else is majorised."""
+"""The M-matrix rule (Yang et al. 2008): the graph terms are solved for exactly, everything else is majorised."""
 
 from collections.abc import Callable, Sequence
 from math import prod
@@ -21,10 +21,12 @@ def m_matrix(
 ) -> Tensor:
     """Solve `(diag(plus / f) - S) v = m` for every column f of F, and clamp v at 0 (Yang et al. 2008).
 
-    S are the graphs of the column times their weights, `m` the rest of `gradient_minus`, `plus` is `gradient_plus`:
-    `(diag((V G + D V C) / V)_j - c_j S) v_j = M_j` in the terms of `multiplicative`. The diagonal majorises the data
-    term, and the matrix is an M-matrix. With `s = sqrt(f / plus)` and `v = s w` the system is `(1 - s S s) w = s m`:
-    its diagonal is one, and zero entries are no special case. All columns of all problems are solved at once, from F.
+    f is the column before the step, v after it; S the weighted adjacency of its graphs, `plus` is `gradient_plus`, and
+    `m` is `gradient_minus` without the graphs. In the letters of `multiplicative` the system of column j of V is
+    `(diag((V G)_j / V_j) + c_j L) v = M_j`: the diagonal majorises the data term, and the matrix is an M-matrix.
+
+    With `s = sqrt(f / plus)` and `v = s w` the system is `(1 - s S s) w = s m`: its diagonal is one, and zero entries
+    are no special case. All columns of all problems are solved at once, starting from F.
 
     Parameters
     ----------
@@ -43,20 +45,20 @@ def m_matrix(
     if not graphs:
         return multiplicative(F, block)
     F = match_order(F, block.linear_minus)
-    f, plus = cached_flat(F), flatten_batch(block.gradient_plus(F))
+    f, plus = cached_flat(F), flatten_batch(block.gradient_plus(F))  # row-major (n, B k): all columns of all problems
     m = flatten_batch(block.without(graphs).gradient_minus(F).expand_as(F))
     times_graphs = _combine_graphs(graphs, F)
-    v, inverse = f, f / (plus + tiny(f.dtype))
+    v, inverse_diagonal = f, f / (plus + tiny(f.dtype))
     if cg or tol is not None:
-        s, w = inverse.sqrt(), (f * plus).sqrt_()  # w = f / s
-        target = s * m
-        residual = torch.addcmul(target, s, times_graphs(f)).sub_(w)
+        s, w = inverse_diagonal.sqrt(), (f * plus).sqrt_()  # w = f / s
+        right_side = s * m
+        residual = torch.addcmul(right_side, s, times_graphs(f)).sub_(w)
         product = lambda p: torch.addcmul(p, s, times_graphs(s * p), value=-1)
-        enough = None if tol is None else tol**2 * target.square().sum(0)
+        enough = None if tol is None else tol**2 * right_side.square().sum(0)
         w, _ = conjugate_gradients(product, w, residual, cg if tol is None else max_cg, enough)
         v = w.mul_(s).clamp_(min=0)
     for _ in range(sweeps):
-        v = inverse * (m + times_graphs(v))
+        v = inverse_diagonal * (m + times_graphs(v))
     return unflatten_batch(torch.where(plus > 0, v, f), F)
 
 
@@ -67,20 +69,20 @@ def _combine_graphs(graphs: Sequence[Quad], F: Tensor) -> Callable[[Tensor], Ten
     weights = [q.column_matrix.expand(*batch, 1, -1).reshape(b, -1) for q in graphs]
     parts = list(zip([cast(Graph, q.row_matrix) for q in graphs], columns, weights, strict=True))
     parts.sort(key=lambda part: part[1].start)
-    ends = [some.stop for _, some, _ in parts]
-    tiled = [some.start for _, some, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
+    ends = [span.stop for _, span, _ in parts]
+    tiled = [span.start for _, span, _ in parts] == [0, *ends[:-1]] and ends[-1] == k
 
     def apply(z: Tensor) -> Tensor:
-        if tiled and b == 1:  # every column belongs to one graph: each writes where its columns are
+        if tiled and b == 1:  # every column belongs to one graph: its product is written there
             total = torch.empty_like(z)
-            for graph, some, c in parts:
-                graph.product(z[:, some], out=total[:, some]).mul_(c)
+            for graph, span, c in parts:
+                graph.product(z[:, span], out=total[:, span]).mul_(c)
             return total
         z = z.view(n, b, k)
         total = torch.zeros_like(z)
-        for graph, some, c in parts:
-            product = graph.product(z[..., some].flatten(1)).view(n, b, some.stop - some.start)
-            total[..., some].addcmul_(product, c)
+        for graph, span, c in parts:
+            product = graph.product(z[..., span].flatten(1)).view(n, b, span.stop - span.start)
+            total[..., span].addcmul_(product, c)
         return total.view(n, b * k)
 
     return apply
