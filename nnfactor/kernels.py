@@ -13,9 +13,18 @@ from torch import Tensor
 from .core.arguments import positive, whole
 from .core.data.as_data import as_scipy, as_tensor, is_sparse, to_csr
 from .core.data.base import power_of_two
-from .core.graph.neighbors import gaussian, inner_products, median_length, row_squares, squared_distances, store_like
+from .core.graph.neighbors import (
+    find_centre,
+    gaussian,
+    inner_products,
+    median_length,
+    row_squares,
+    squared_distances,
+    store_like,
+)
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
+ROUNDING = 1e-30  # of two squared norms: samples that are nearer differ by rounding only
 REACH = 30  # square roots of kernels within 2^-30 .. 2^30 are left as they are: their squares fit float32
 Function = Callable[[Any, Any], Any]
 
@@ -189,7 +198,7 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
         return Kernel(kernel, X, n, root_unit=power_of_two(math.sqrt(_peak(points)), REACH))
     if kernel == "rbf":
         unit = power_of_two(_peak(points), 0)
-        centre = None if sp.issparse(points) else (points / unit).mean(0)
+        centre = find_centre(points / unit)
         width = (_median(points / unit, centre) * unit or 1.0) if isinstance(sigma, str) else float(sigma)
         return Kernel(kernel, points, n, sigma=width, unit=unit, centre=centre)
     degree = 1 if kernel == "linear" else int(degree)
@@ -225,11 +234,9 @@ def _read_samples(X: Any) -> Any:
 
 def _median(X: Any, centre: Tensor | None) -> float:
     """Compute `median_distance` of samples in their unit; 0 if all coincide."""
-    n = X.shape[0]
-    all_pairs = squared_distances(X, X, centre)
-    once = torch.ones(n, n, dtype=torch.bool, device=all_pairs.device).triu(1)
-    squared = all_pairs[once].cpu().numpy()
-    squared[squared < 1e-14 * float(row_squares(X if centre is None else X - centre).max())] = 0  # rounding
+    all_pairs, size = squared_distances(X, X, centre), row_squares(X)
+    all_pairs[all_pairs < ROUNDING * (size[:, None] + size)] = 0
+    squared = all_pairs[torch.ones_like(all_pairs, dtype=torch.bool).triu(1)].cpu().numpy()
     middle = float(np.median(np.sqrt(squared))) if len(squared) else 0.0
     return middle or (median_length(squared) if squared.any() else 0.0)
 

@@ -107,7 +107,8 @@ def test_features_are_the_dense_formulas(key):
     model = KernelNMF(K, **settings, init=start((14, 14)), max_iter=50, tol=0).fit(X)
     A = np.linalg.pinv(R) @ model.factors_[0]
     close(model.dual_coef_, A, 1e-7)
-    close(model.root_clipped_, np.linalg.norm(R - S) / np.linalg.norm(S), 1e-7)
+    clipped = np.linalg.norm(R - S) / np.linalg.norm(S)  # small negative entries of a root, each known to eps of it
+    np.testing.assert_allclose(model.root_clipped_, clipped, rtol=1e-7, atol=1e-13)
     close(model.transform(new), rows @ A @ np.linalg.pinv(A.T @ gram @ A), 1e-7)
     close(model.set_params(features="paper").transform(new), rows @ np.linalg.inv(gram) @ np.linalg.pinv(A).T, 1e-7)
 
@@ -288,6 +289,28 @@ def test_tensors_in_tensors_out():
     model = KernelNMF(2, spy, max_iter=5, tol=0).fit(X)
     assert isinstance(model.transform(X), torch.Tensor) and isinstance(model.embedding_, torch.Tensor)
     assert set(seen) == {(torch.Tensor, torch.Tensor)}
+
+
+@pytest.mark.parametrize("far", [1e6, 1e8, 1e12])
+@pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy, sp.csr_array])
+def test_far_samples_leave_the_kernel_of_the_others_alone(far, kind):
+    """One far sample, and two groups far from each other: kernels as from the differences of the samples."""
+    X = np.random.default_rng(0).normal(size=(30, 5))
+    one, half = X.copy(), X.copy()
+    one[0], half[15:] = far, half[15:] + far
+    for samples in (one, half):
+        squared = ((samples[:, None] - samples) ** 2).sum(-1)
+        median = np.median(np.sqrt(squared[np.triu_indices(30, 1)]))
+        np.testing.assert_allclose(kernels.median_distance(kind(samples)), median, rtol=1e-9)
+        kernel = kernels.fix_kernel("rbf", kind(samples), sigma=3.0)
+        np.testing.assert_allclose(kernel.gram()[0].numpy(), np.exp(-squared / 18), atol=1e-8)
+        np.testing.assert_allclose(kernel.rows(kind(samples[10:])).numpy(), np.exp(-squared[10:] / 18), atol=1e-8)
+
+
+def test_nearby_samples_are_no_duplicates_beside_a_far_one():
+    assert kernels.median_distance([[0.0], [1e-6], [3e-6], [1e9]]) == pytest.approx((3e-6 + 1e9) / 2)
+    assert kernels.median_distance([[0.0], [1e-6], [2e-6], [3e-6], [4e-6], [1e9]]) == pytest.approx(3e-6)
+    assert kernels.median_distance([[1.0], [1 + 2**-52], [1.0], [1.0], [3.0]]) == 2  # equal up to rounding
 
 
 def test_the_model_keeps_its_samples():

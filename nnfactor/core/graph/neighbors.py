@@ -19,6 +19,8 @@ from ..data.base import power_of_two
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
 
+NEAR = 1e-4  # of two squared norms: a squared distance below this part of them has lost four digits to cancellation
+
 LEAST_WIDTH = 1e-150  # of a Gaussian: a distance over it is infinite or 0, not NaN
 
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # i, j and their squared distance, on the host
@@ -175,14 +177,31 @@ def expand_squares(X: Any, columns: Any, x: Tensor, y: Tensor) -> Tensor:
     return torch.addmm(y, X, columns, alpha=-2).add_(x[:, None])
 
 
+def find_centre(X: Any) -> Tensor | None:
+    """Return the median of every feature, for `squared_distances`: a few far samples do not move it; None if sparse."""
+    return None if sp.issparse(X) else X.median(0).values
+
+
 def squared_distances(X: Any, Y: Any, centre: Tensor | None = None) -> Tensor:
     """Return `||x_i - y_j||^2` for all rows of X `(n, m)` and Y `(n', m)`, stored alike, `(n, n')`.
 
-    Dense samples need a `centre (m,)` among them: without one the product loses all digits far from the origin.
+    A product of matrices around a `centre (m,)`, which dense samples need. Pairs so near, beside their distance from
+    the centre, that the product cancels are measured from their difference: every distance has 9 digits or more.
     """
-    if centre is not None:
-        X, Y = X - centre, Y - centre
-    return expand_squares(X, Y.T, row_squares(X), row_squares(Y)).clamp_(min=0)
+    A, B = (X, Y) if centre is None else (X - centre, Y - centre)
+    a, b = row_squares(A), row_squares(B)
+    squared = expand_squares(A, B.T, a, b)
+    step = max(1, BUDGET // len(b))
+    for first in range(0, len(a), step):
+        part = squared[first : first + step]
+        i, j = (part < NEAR * (a[first : first + step, None] + b)).nonzero().unbind(1)
+        for at, k, to in zip(*(side.split(max(1, BUDGET // X.shape[1])) for side in (i + first, i, j)), strict=True):
+            part[k, to] = row_squares(_pick(X, at) - _pick(Y, to))
+    return squared
+
+
+def _pick(X: Any, rows: Tensor) -> Any:
+    return X[rows.cpu().numpy()] if sp.issparse(X) else X[rows]
 
 
 def store_like(X: Any, other: Any) -> Any:

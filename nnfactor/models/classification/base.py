@@ -5,14 +5,13 @@ from abc import abstractmethod
 from typing import Any, Self
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Graph
-from ...core.graph.neighbors import squared_distances, store_like
+from ...core.graph.neighbors import find_centre, squared_distances, store_like
 from ...graphs import knn_graph
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
@@ -70,7 +69,7 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
             Y = (known.unsqueeze(1) == torch.arange(len(self.classes_), device=known.device)).double()
             with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
                 scores, shares = self._fit_scores(inputs, codes, Y)
-            self.scores_, self.label_distributions_ = as_given(scores, inputs), as_given(shares, inputs)
+            self.scores_, self.label_distributions_ = (as_given(F.clone(), inputs) for F in (scores, shares))
             self.transduction_ = self._decode(scores, inputs)
             self.fit_info_ = run_environment(inputs.data)
         return self
@@ -119,7 +118,7 @@ def graph_of(graph: Any, points: Points, n_neighbors: int) -> Graph:
 
 def measure_distances(Z: Points, P: Points) -> Tensor:
     """Measure squared distances (len(Z), n) in float64, on the device of P."""
-    return squared_distances(store_like(Z, P), P, None if sp.issparse(P) else P.mean(0))
+    return squared_distances(store_like(Z, P), P, find_centre(P))
 
 
 def margins(scores: Tensor) -> Tensor:
