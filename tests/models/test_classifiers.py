@@ -16,6 +16,8 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from tables import quiet_csr
 
+from nnfactor import HarmonicFunction, LapRLSC
+
 every = pytest.mark.parametrize("key", SUPERVISED)
 every_classifier = pytest.mark.parametrize("key", CLASSIFIERS)
 every_embedding = pytest.mark.parametrize("key", EMBEDDINGS)
@@ -258,6 +260,43 @@ class TestWhatIsPromised:
         assert vars(again).keys() == vars(SUPERVISED[key]().fit(X[:, :4], Y)).keys()
 
     @every
+    @pytest.mark.parametrize("kind", [np.asarray, torch.from_numpy])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    def test_the_caller_keeps_the_memory_of_the_data(self, key, kind, dtype):
+        data = X.astype(dtype)
+        A, y, Z = kind(data.copy()), Y.copy(), X + 0.1
+        model = SUPERVISED[key]().fit(A, y)
+        before = ask(key, model, Z)
+        A[:] = 3 * A + 1
+        y[:] = 0
+        np.testing.assert_array_equal(ask(key, model, Z), before)
+        np.testing.assert_array_equal(ask(key, pickle.loads(pickle.dumps(model)), Z), before)
+
+    @every
+    def test_results_do_not_share_memory(self, key):
+        """Who writes to one result changes neither another nor what the model predicts with."""
+        model = SUPERVISED[key]().fit(X, Y)
+        arrays = {name: np.asarray(v) for name, v in vars(model).items() if isinstance(v, np.ndarray | torch.Tensor)}
+        shared = [(a, b) for a in arrays for b in arrays if a < b and np.shares_memory(arrays[a], arrays[b])]
+        assert not shared
+
+    @every
+    def test_a_fitted_model_answers_from_what_was_fitted(self, key):
+        model = SUPERVISED[key]().fit(X, Y)
+        before = ask(key, model, X + 0.1)
+        others = {"n_neighbors": 1, "sigma": 9.0, "normalize": False, "out_of_sample": "neighbors", "alpha": 0.1}
+        others |= {
+            "n_components": 1,
+            "class_mass": False,
+            "CA": 5.0,
+            "n_rounds": 0,
+            "scaling": "orthonormal",
+            "eta": 9.0,
+        }
+        model.set_params(**{name: value for name, value in others.items() if name in model.get_params()})
+        np.testing.assert_array_equal(ask(key, model, X + 0.1), before)
+
+    @every
     def test_seeds_and_generators(self, key):
         states = np.random.get_state()[1].copy(), torch.get_rng_state().clone()
         first = ask(key, SUPERVISED[key]().fit(X, Y), X)
@@ -298,3 +337,17 @@ def test_whatever_is_accepted_comes_out_sound(shape, scale, zeros, key, seed, dt
     assert np.isfinite(answer).all() and len(answer) == shape[0]
     if key in CLASSIFIERS:
         assert_distributions(model)
+
+
+@pytest.mark.parametrize("far", [1e7, 1e9])
+def test_one_far_sample_leaves_the_others_alone(far):
+    rng = np.random.default_rng(0)
+    near, y = rng.normal(size=(30, 5)), np.arange(30) % 3
+    X, Z = np.vstack([near, np.full((1, 5), far)]), near[:6] + 0.01
+    y = np.append(np.where(np.arange(30) < 12, y, -1), 2)
+    squared = ((Z[:, None] - X) ** 2).sum(-1)
+    lap = LapRLSC(n_neighbors=5, normalize=False, sigma=2.0).fit(X, y)
+    np.testing.assert_allclose(lap.decision_function(Z), np.exp(-squared / 4) @ lap.dual_coef_, atol=1e-9)
+    harmonic = HarmonicFunction(n_neighbors=5, sigma=2.0).fit(X, y)
+    weights = np.exp(-squared / 4) @ harmonic.scores_
+    np.testing.assert_allclose(harmonic.predict_proba(Z), weights / weights.sum(1, keepdims=True), atol=1e-9)

@@ -48,7 +48,9 @@ class _Propagation(SemiSupervised):
 
     def _read_graph(self, inputs: Inputs) -> None:
         """Keep samples, widths and graph; `_points` are in units of `_unit`, and of sigma if it is one per feature."""
-        self._points, self._unit = inputs.samples64(), inputs.scale
+        self._points, self._unit = inputs.samples64(copy=True), inputs.scale
+        n = self._points.shape[0]
+        self._count = n if self.out_of_sample == "all" else min(int(self.n_neighbors), n)
         given: Any = self.sigma
         per_feature = given is not None and not np.isscalar(given)
         if per_feature:
@@ -76,10 +78,9 @@ class _Propagation(SemiSupervised):
         if not np.isscalar(sigma):
             Z = _divide_features(Z, sigma / self._unit)
         F = as_float64(self._known, inputs.data.device)
-        count = P.shape[0] if self.out_of_sample == "all" else min(int(self.n_neighbors), P.shape[0])
         step = max(1, CHUNK // P.shape[0])
         pieces = (Z[a : a + step] for a in range(0, Z.shape[0], step))
-        return torch.cat([_average(z, P, self._width, F, count) for z in pieces])
+        return torch.cat([_average(z, P, self._width, F, self._count) for z in pieces])
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -71,7 +71,7 @@ class SRC(SemiSupervised):
         at = known.cpu().numpy() if sp.issparse(X) else known
         self._members, self._atoms = Y[known], (D := unit_rows(X[at]))
         precision = str(inputs.data.dtype).removeprefix("torch.")
-        self.dictionary_ = D.astype(precision) if sp.issparse(D) else as_given(D, inputs)
+        self.dictionary_ = D.astype(precision) if sp.issparse(D) else as_given(D.clone(), inputs)
         scores = Y.clone()
         scores[~known] = self._explain(X[~at])
         return scores, nearest_distribution(scores)

@@ -40,7 +40,8 @@ class KernelLeastSquares(SemiSupervised):
         return as_given(margins(scores), inputs)
 
     def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        self._unit = inputs.scale
+        self._unit, self._normalized = inputs.scale, bool(self.normalize)
+        self._width = float(self.sigma) / (1.0 if self.normalize else inputs.scale)
         points = self._points = self._scale_points(inputs)
         K = self._kernel(points, Y.device).fill_diagonal_(1)
         J = as_float64(codes >= 0, Y.device).double().unsqueeze(1)
@@ -61,12 +62,11 @@ class KernelLeastSquares(SemiSupervised):
 
     def _scale_points(self, inputs: Inputs) -> Points:
         points = inputs.samples64()
-        return unit_rows(points) if self.normalize else points * (inputs.scale / self._unit)
+        return unit_rows(points) if self._normalized else points * (inputs.scale / self._unit)
 
     def _kernel(self, Z: Points, device: torch.device) -> Tensor:
         """Compute exp(-||z - x||^2 / sigma^2) against the training samples, no factor 2."""
-        width = float(self.sigma) / (1.0 if self.normalize else self._unit)
-        return gaussian(measure_distances(Z, self._points).to(device), width)
+        return gaussian(measure_distances(Z, self._points).to(device), self._width)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -161,7 +161,7 @@ class SRLSC(KernelLeastSquares):
 def _read_codes(codes: Any, n: int, device: torch.device) -> Tensor:
     """Check codes that were computed before; return them as (n, n) float64."""
     given = codes.toarray() if sp.issparse(codes) else codes
-    A = as_float64(given if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64), device).double()
+    A = as_float64(given if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64), device).double().clone()
     if tuple(A.shape) != (n, n):
         raise ValueError(f"codes has shape {tuple(A.shape)}; X has {n} samples, it must be ({n}, {n}), one code a row")
     if not bool(torch.isfinite(A).all()):

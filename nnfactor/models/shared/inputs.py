@@ -93,10 +93,10 @@ class Inputs:
         X = self.data.samples()
         return sp.csr_array(X, dtype=np.float64, copy=True) if sp.issparse(X) else X
 
-    def samples64(self) -> Tensor | sp.csr_array:
-        """`points` in float64 in either case."""
+    def samples64(self, copy: bool = False) -> Tensor | sp.csr_array:
+        """`points` in float64 in either case; `copy` those that a model keeps, for they may be the caller's memory."""
         X = self.points()
-        return X.double() if isinstance(X, Tensor) else X
+        return X.to(torch.float64, copy=copy) if isinstance(X, Tensor) else X
 
     def to_caller(self, F: Tensor) -> Any:
         """Turn a result into the caller's kind, row-major."""
