@@ -5,8 +5,9 @@ For a factor `F (..., n, k)` the model is, up to a constant,
     f(F) = sum_q sign_q <F, A_q F G_q> - 2 <linear_minus - linear_plus, F>      A_q, G_q, linear_minus, linear_plus >= 0
 
 where `A_q` acts on rows (a graph, weights, a small matrix, or nothing) and `G_q` on columns (a Gram matrix or weights).
-Half its gradient is `gradient_plus(F) - gradient_minus(F)`. The coefficients are split, not the gradient: better rules
-than the multiplicative one need the Gram matrix, the graph and the curvature.
+Half its gradient is `gradient_plus(F) - gradient_minus(F)`, and `plus` and `minus` in a name say to which of the two a
+part belongs: of `||X - V U'||^2` in V, `X U` is `linear_minus` and `U'U` the only `G_q`, with sign +1. The coefficients
+are split, not the gradient: better rules than the multiplicative one need the Gram matrix, the graph and the curvature.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Design:
 
 @dataclass(frozen=True, eq=False)
 class RowSubset:
-    """Some of n rows: weights 1 for them and 0 for the others, so that a quad costs what the subset does.
+    """A subset of the n rows, of weight 1; the others have weight 0. Only rows of the subset cost time.
 
     As a mask over all rows it made an iteration of SULF 2 to 9 % longer (one thread of an AMD EPYC, float32).
     """
@@ -67,18 +68,19 @@ class RowSubset:
 
 @dataclass(frozen=True, eq=False)
 class Quad:
-    """`sign <F, A F G>` with nonnegative coefficients.
+    """A quadratic part of a block: `sign <F, A F G>` with nonnegative coefficients.
 
     Attributes
     ----------
     column_matrix : Tensor
         G: a symmetric Gram matrix `(..., k, k)` or weights of the columns `(..., 1, k)`. For k = 1 they are the same.
     row_matrix : None, Tensor, Graph, RowSubset or Design
-        A: nothing, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, the adjacency of a graph, or some rows.
+        A: None for the identity, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, a Graph for its adjacency S
+        `(n, n)`, a RowSubset for 0 and 1 as weights, or a Design for its `A' A`.
     sign : int
         +1 or -1.
     columns : slice or None
-        The only columns of F that it acts on; `column_matrix` is as wide. None: all.
+        The columns of F that it acts on; `column_matrix` has their number in place of k. None: all.
     """
 
     column_matrix: Tensor
@@ -127,13 +129,13 @@ class Quad:
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """The coefficients of a model in one factor. Blocks add.
+    """The coefficients of a model in one factor. The block of a sum of terms is the sum of their blocks.
 
     Attributes
     ----------
     quads : tuple of Quad
     linear_minus, linear_plus : Tensor or None
-        `(..., n, k)` or what broadcasts to it: the linear part, `-2 <linear_minus - linear_plus, F>`.
+        `(..., n, k)` or what broadcasts to it: the linear part, `-2 <linear_minus - linear_plus, F>`. None: zero.
     quadratic : bool
         False where the linear part holds at the current `F` only (beta-divergences).
     powers : (float, float)
@@ -175,8 +177,8 @@ class Block:
             groups.setdefault((id(q.row_matrix), q.sign, str(q.columns)), []).append(q)
         if len(groups) == len(self.quads):
             return self
-        one = (replace(g[0], column_matrix=_merge([q.column_matrix for q in g])) for g in groups.values())
-        return replace(self, quads=tuple(one))
+        merged = (replace(g[0], column_matrix=_merge([q.column_matrix for q in g])) for g in groups.values())
+        return replace(self, quads=tuple(merged))
 
     def without(self, quads: Sequence[Quad]) -> Block:
         """Return the block without some of its quads."""
@@ -202,14 +204,14 @@ def split(block: Block) -> Block:
         positive, negative = split_signs(q.column_matrix)
         quads += [replace(q, column_matrix=positive), replace(q, column_matrix=negative, sign=-q.sign)]
     net = block.net_linear()
-    plus, minus = (None, None) if net is None else split_signs(net, in_place=net is not block.linear_minus)
-    return replace(block, quads=tuple(quads), linear_minus=plus, linear_plus=minus)
+    minus, plus = (None, None) if net is None else split_signs(net, in_place=net is not block.linear_minus)
+    return replace(block, quads=tuple(quads), linear_minus=minus, linear_plus=plus)
 
 
 def split_signs(Z: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
     """Return the positive and the negative part of Z, the latter written over Z if that is allowed."""
-    plus = Z.clamp(min=0)
-    return plus, torch.sub(plus, Z, out=Z) if in_place else plus - Z
+    positive = Z.clamp(min=0)
+    return positive, torch.sub(positive, Z, out=Z) if in_place else positive - Z
 
 
 def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
@@ -225,8 +227,8 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
     for q in quads:
         columns = q.columns or slice(None)
         if isinstance(q.row_matrix, RowSubset):
-            here = q.row_matrix.select(F if q.columns is None else F[..., columns])
-            values = multiply_columns(here, q.column_matrix) if q.mixes_columns else here * q.column_matrix
+            selected = q.row_matrix.select(F if q.columns is None else F[..., columns])
+            values = multiply_columns(selected, q.column_matrix) if q.mixes_columns else selected * q.column_matrix
             add_to_rows(total[..., columns], q.row_matrix.index, values, alpha)
         elif isinstance(q.row_matrix, Graph) and not q.mixes_columns:
             total[..., columns].addcmul_(q.row_matrix.times(F, q.columns), q.column_matrix, value=alpha)
