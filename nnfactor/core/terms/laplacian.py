@@ -32,10 +32,10 @@ class Laplacian(Term):
         The columns that the graph acts on, a mask of them, or their weights c_j >= 0. None: all. Columns outside the
         first and the last nonzero weight cost nothing.
     split : {"net", "paper"}
-        The block of a factor in `norms_of`. `v_j' L v_j >= 0` is one number ("net"): the multiplicative rule of a basis
-        is `U *= M / (U G + U diag(c_j v_j'L v_j))`. The papers split it ("paper"; Wang et al. 2009a, Eq. 15, and 2009b,
-        Eq. 25): `U *= (M + U diag(c_j v_j'S v_j)) / (U G + U diag(c_j v_j'D v_j))`, the same objective, and many more
-        iterations at large weights.
+        How `v_j' L v_j >= 0` enters the block of a factor in `norms_of`. "net", as one number: the multiplicative rule
+        is `U *= M / (U G + U diag(c_j v_j'L v_j))`. "paper", in two parts (Wang et al. 2009a, Eq. 15; 2009b, Eq. 25):
+        `U *= (M + U diag(c_j v_j'S v_j)) / (U G + U diag(c_j v_j'D v_j))`; c_j has the weight and the other factors'
+        squared norms. The objective is the same; "paper" takes many more iterations at large weights.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Laplacian(Term):
     split: str = "net"
 
     def __post_init__(self) -> None:
-        # a copy has no products and device copies yet: what a run makes of the graph ends with the term
+        # a copy starts without cached products and device copies: those that a run makes end with the term
         object.__setattr__(self, "graph", copy(as_graph(self.graph, "graph")))
         object.__setattr__(self, "norms_of", tuple(self.norms_of))
         check_weight(self)
@@ -82,7 +82,7 @@ class Laplacian(Term):
         return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
 
     def block(self, factors: Factors, name: str) -> Block:
-        """Return `+ D` and `- S` with one weight per column for `on`, weights of the columns for one of `norms_of`."""
+        """Return `+ D` and `- S`, weighted by column, for `on`; for one of `norms_of` the weights of its columns."""
         V = factors[self.on]
         span = self._span(V)
         if span == slice(0, 0):
@@ -92,8 +92,8 @@ class Laplacian(Term):
             return Block(quads=(Quad(c, self.graph.degree(V), 1, span), Quad(c, self.graph, -1, span)))
         if self.split == "net":
             return Block(quads=(Quad(self._extend(c * self.graph.energy(V, span), V)),))
-        own, neighbours = self.graph.energy_parts(V, span)
-        return Block(quads=(Quad(self._extend(c * own, V)), Quad(self._extend(c * neighbours, V), sign=-1)))
+        vDv, vSv = self.graph.energy_parts(V, span)
+        return Block(quads=(Quad(self._extend(c * vDv, V)), Quad(self._extend(c * vSv, V), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
         """Sum edge by edge, never as a difference."""

@@ -65,7 +65,7 @@ class NGE(MiniBatches, Factorization):
 
         ||X - [[V, U1, ...]]||^2 + alpha sum_j (prod_b ||u^b_j||^2) v_j' L_j v_j,   L_j = L for j <= q, else L^p
 
-    The objective is blind to rescaling columns between V and the bases, and alpha to rescaling the data.
+    Rescaling columns between V and the bases does not change the objective. Alpha does not depend on the data's scale.
 
     Parameters
     ----------
@@ -74,18 +74,19 @@ class NGE(MiniBatches, Factorization):
     n_discriminative : int or None
         q, the columns of V that carry the discriminative part; 0 to k. None: min(number of classes, k).
     alpha : float
-        Weight of both graphs; the papers try 10, 100, 1000. From about 1e6 on use float64: energies drown in rounding.
+        Weight of both graphs; the papers try 10, 100, 1000. From about 1e6 on use float64: rounding hides v'Lv.
     graph : "marginal_fisher", MarginalFisher, or (intrinsic, penalty)
         Built from labels, or two adjacencies (dense, scipy sparse or `core.Graph`; weighted or not) over the samples;
         then `y` may be None and `n_discriminative` is required.
     solver : {"auto", "m_matrix", "multiplicative", "mu", "hals", "projected"}
-        "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS on
-        the same product; one to four sweeps, as many as take half of the product's time (Gillis and Glineur 2012).
-        Its objective can rise for an iteration, as that of `NMF`. The others are plain and monotone. "multiplicative":
-        Wang et al. 2009a, Eqs. 15 and 28. "m_matrix": multiplicative bases and the graph solve for V, the method that
-        it competes with. "hals" and "projected" minimise the same objective without a solve.
+        "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS
+        with the same product, in one to four sweeps (Gillis and Glineur 2012). Its objective can rise for an iteration,
+        as that of `NMF`. The others are plain and monotone. "multiplicative", short "mu": Wang et al. 2009a, Eq. 15 for
+        the bases (see `basis_rule`) and Eq. 28 for V. "m_matrix", with which they compare: multiplicative bases, the
+        graph solve for V. "hals" and "projected" minimise the same objective without a solve.
     basis_rule : {"exact", "paper"}
-        How a basis sees the graphs. "paper" is the printed split (Eq. 15): correct, and slow at large alpha. For
+        How the graphs enter the rule of a basis (`core.Laplacian`, `split`). "paper" is Eq. 15 as printed: correct, and
+        slow at large alpha. "exact" has no Y_u- in the numerator, and Y_u, not Y_u+, in the denominator. For
         multiplicative bases only.
     inner : {"cg", "sweeps"}
         How the graph systems of V are solved: conjugate gradients and one Jacobi sweep, or Jacobi sweeps alone.
@@ -99,8 +100,8 @@ class NGE(MiniBatches, Factorization):
 keep_embeddings
         As for `NTF`.
     batch_size : int or None
-        As for `NMF`, without momentum, with the graphs over all samples: a batch knows what it is linked to, so that
-        the objective above never rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs
+        As for `NMF`, without momentum, with the graphs over all samples: links between batches count, so that the
+        objective above never rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs
         achieve less than iterations over all samples: what is linked across batches is not solved together.
     forgetting : float
         For `partial_fit`, as for `NMF`. That builds the graphs inside each batch: hand in several samples of each class
@@ -171,6 +172,7 @@ keep_embeddings
             rules = {**dict.fromkeys(names[1:], rule), "V": solve if self.solver == "m_matrix" else rule}
             method = step
         terms = [Fit(inputs.data, names), *graphs]
+        # Eqs. 24-25 once, of the results: the norms in the weights make the rules independent of the lengths of columns
         return cp_model(inputs, self.n_components, terms, rules, method, normalize=normalize_columns)
 
     def _graph_terms(self, names: tuple[str, ...], learnt: Learnt) -> list[Laplacian]:
@@ -182,9 +184,9 @@ keep_embeddings
         ]
 
     def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
-        """List graphs, their weights, and whether the discriminative columns or the others have them."""
-        own, between = learnt["graph_"]
-        return [(own, self.alpha, True), (between, self.alpha, False)]
+        """List graphs, their weights, and whether they act on the discriminative columns or on the others."""
+        intrinsic, penalty = learnt["graph_"]
+        return [(intrinsic, self.alpha, True), (penalty, self.alpha, False)]
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
         """Build graphs inside the batch; the first batch that has labels settles the roles of the columns."""
@@ -254,8 +256,8 @@ keep_embeddings
             return partial(m_matrix, tol=float(self.inner_tol))
         strength = max(float(cast(float, term.weight)) * term.graph.mean_degree for term in graphs)
         usual = SWEEPS if self.inner == "sweeps" else cg_steps(strength, momentum=self.solver == "auto")
-        effort = usual if isinstance(self.inner_iter, str) else int(self.inner_iter)
-        return partial(m_matrix, cg=0, sweeps=effort) if self.inner == "sweeps" else partial(m_matrix, cg=effort)
+        n_inner = usual if isinstance(self.inner_iter, str) else int(self.inner_iter)
+        return partial(m_matrix, cg=0, sweeps=n_inner) if self.inner == "sweeps" else partial(m_matrix, cg=n_inner)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
