@@ -1,8 +1,9 @@
-"""The straight road from data to fitted estimators: read, learn, model, starts, run, publish.
+"""How estimators are fitted, in six steps: read, learn, model, starts, run, publish (`fit_together`).
 
-Estimators of one class walk it together; a single fit is a list of one. A *family* agrees in every parameter that
-reading and learning depend on: its data are read, and its graphs built, once. A *batch* of a family has models that are
-alike but for weights and rank. Its *problems* are the restarts of its estimators, each with a start of its own.
+Estimators of one class are fitted together; a single fit is a list of one. The estimators of a *family* have equal
+parameters as far as reading and learning depend on them: data are read, and graphs built, once for all. The estimators
+of a *batch* have models that differ in weights and rank only. Its *problems* are the restarts of its estimators, each
+with a start of its own; `run` sweeps over all problems of a batch at once.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
@@ -39,7 +40,7 @@ MAY_DIFFER = ("random_state", "n_init", "init", "n_components", "transform_metho
 
 PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run
 
-READ = ("n_features_in_", "feature_names_in_", "_views")  # what reading notes on the first of a family
+READ = ("n_features_in_", "feature_names_in_", "_views")  # what `_read` sets on the first estimator of a family
 
 Learnt = Mapping[str, Any]  # what data and labels say; entries that end in an underscore are published
 
@@ -98,7 +99,10 @@ def fit_together(
     max_bytes: int | None = None,
     label: Callable[[Any], str] = lambda estimator: "",
 ) -> None:
-    """Fit estimators of one class; errors call one of them by its `label`. Seeds are drawn in the order of the list."""
+    """Fit estimators of one class, in place. Seeds are drawn in the order of the list.
+
+    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples.
+    """
     seeds = {id(e): draw_seeds(e) for e in estimators}
     for family in group(estimators, family_key):
         first = family[0]
@@ -122,7 +126,7 @@ def draw_seeds(estimator: Any) -> list[int]:
 
 
 def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
-    """Items with equal keys together, both in the order of their first appearance."""
+    """Group items with equal keys; groups and items stay in the order of their first appearance."""
     groups: dict[Hashable, list[Any]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -130,7 +134,7 @@ def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any
 
 
 def family_key(estimator: Any) -> Hashable:
-    """Name what a family agrees in. An estimator with a callback or with mini-batches runs alone."""
+    """Return a key that is equal for estimators of one family; with a callback or mini-batches it runs alone."""
     if estimator.callback is not None or getattr(estimator, "batch_size", None) is not None:
         return id(estimator)
     may_differ = {*MAY_DIFFER, *estimator._weights}
@@ -166,29 +170,29 @@ def run_batch(
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
     model = join_models([m.model for m in batch])
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
-    each = lambda: sum(bytes_per_problem(X, model.rank) for X in model.data)
+    bytes_each = lambda: sum(bytes_per_problem(X, model.rank) for X in model.data)
     single = len(problems) == 1 and max_bytes is None
-    size = 1 if single else problems_per_batch(len(problems), each(), inputs.data.device, max_bytes)
+    size = 1 if single else problems_per_batch(len(problems), bytes_each(), inputs.data.device, max_bytes)
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]
         state = stack_starts(batch, model, inputs, some, label)
-        with _explain_memory(len(some), each):
+        with _explain_memory(len(some), bytes_each):
             run = batch[0].estimator._run(model, learnt, state, batch[0].seeds)
         for i, restarts in split_run(run, some):
             waiting.setdefault(i, []).append(restarts)
             if sum(len(r.objective) for r in waiting[i]) == len(batch[i].seeds):
-                whole = concatenate_runs(waiting.pop(i))
-                if not np.isfinite(whole.objective).any():
+                complete = concatenate_runs(waiting.pop(i))
+                if not np.isfinite(complete.objective).any():
                     raise FloatingPointError(
                         f"{label(batch[i].estimator)}{type(batch[i].estimator).__name__}: the objective of every "
                         f"restart became NaN or infinite; nothing was fitted. {batch[i].estimator._remedy}"
                     )
-                yield batch[i], whole
+                yield batch[i], complete
 
 
 def join_models(models: Sequence[Model]) -> Model:
-    """Make the model of a batch, at its largest rank, the first: weights that differ become entries of the state."""
+    """Make the model of a batch: its first, which has the largest rank; weights that differ go into the state."""
     columns = zip(*(m.terms for m in models), strict=True)
     return replace(models[0], terms=[_join_terms(terms, f"weight of term {i}") for i, terms in enumerate(columns)])
 
@@ -233,7 +237,7 @@ def select_published(learnt: Learnt) -> dict[str, Any]:
 
 
 def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:
-    """Cut a run into those of its members, whose problems are neighbours."""
+    """Cut a run into one for each member of the batch, whose problems stand side by side."""
     begin = 0
     for i, some in groupby(problems, key=lambda problem: problem[0]):
         end = begin + len(list(some))
@@ -242,7 +246,7 @@ def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:
 
 
 def select_problems(run: Run, begin: int, end: int) -> Run:
-    """Problems `begin..end` of a run, always with a batch dimension."""
+    """Return problems `begin..end` of a run, always with a batch dimension."""
     rows = []
     for iteration, seconds, problems, values in run.rows:
         a, b = np.searchsorted(problems, [begin, end])
@@ -267,9 +271,9 @@ def concatenate_runs(runs: Sequence[Run]) -> Run:
 
 
 def _identity(value: Any) -> Hashable:
-    """Equal for what is surely alike: plain values, and what is built from them by value; all else by address.
+    """Return a key that is equal for equal plain values and containers of them; other objects count by address.
 
-    A weight that is a number is no part of a term's identity, nor is what a term keeps for itself.
+    A weight that is a number is left out of a term's key (it may differ within a batch), as is what the term sets itself.
     """
     if value is None or isinstance(value, str | int | float | bool | torch.dtype | torch.device):
         return type(value).__name__, value
@@ -293,7 +297,7 @@ def _identity(value: Any) -> Hashable:
 
 @contextmanager
 def labelled(label: Callable[[Any], str], estimator: Any) -> Iterator[None]:
-    """Let errors say which estimator they are about."""
+    """Put the label of the estimator in front of an error."""
     try:
         yield
     except ValueError as error:
@@ -303,13 +307,13 @@ def labelled(label: Callable[[Any], str], estimator: Any) -> Iterator[None]:
 
 
 @contextmanager
-def _explain_memory(problems: int, each: Callable[[], int]) -> Iterator[None]:
+def _explain_memory(problems: int, bytes_each: Callable[[], int]) -> Iterator[None]:
     """Say what would work if memory runs out."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         raise torch.OutOfMemoryError(
-            f"{error}\n{problems} problems ran as one batch, estimated at {each() / 2**20:.0f} MiB each; "
-            f"batch_fit(..., max_bytes={max(1, problems // 2) * each()}) makes smaller batches, "
+            f"{error}\n{problems} problems ran as one batch, estimated at {bytes_each() / 2**20:.0f} MiB each; "
+            f"batch_fit(..., max_bytes={max(1, problems // 2) * bytes_each()}) makes smaller batches, "
             "float32 needs half as much"
         ) from error
