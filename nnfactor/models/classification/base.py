@@ -34,8 +34,11 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
         """Raise a ValueError for a parameter that is out of its bounds."""
 
     @abstractmethod
-    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute scores and distributions (n, C) of the training samples from codes (-1: none) and one-hot rows Y."""
+    def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute scores and distributions (n, C) of the training samples from their classes.
+
+        `class_codes` (n,) are positions in `classes_`, -1 for unlabelled samples; Y (n, C) is one-hot, or zero there.
+        """
 
     @abstractmethod
     def _predict_scores(self, inputs: Inputs) -> Tensor:
@@ -64,11 +67,11 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
         self._check_parameters()
         with forget_and_restore_on_error(self):
             inputs = self._read(X, reset=True)
-            codes, self.classes_ = encode_required_classes(self, y, inputs.data.shape[0], stacklevel=3)
-            known = torch.from_numpy(codes).to(inputs.data.device)
+            class_codes, self.classes_ = encode_required_classes(self, y, inputs.data.shape[0], stacklevel=3)
+            known = torch.from_numpy(class_codes).to(inputs.data.device)
             Y = (known.unsqueeze(1) == torch.arange(len(self.classes_), device=known.device)).double()
             with torch.no_grad(), torch.autocast(known.device.type, enabled=False):
-                scores, shares = self._fit_scores(inputs, codes, Y)
+                scores, shares = self._fit_scores(inputs, class_codes, Y)
             self.scores_, self.label_distributions_ = (as_given(F.clone(), inputs) for F in (scores, shares))
             self.transduction_ = self._decode(scores, inputs)
             self.fit_info_ = run_environment(inputs.data)

@@ -96,10 +96,10 @@ class CoTraining(SemiSupervised):
     def _read(self, X: Any, reset: bool) -> Inputs:
         return read_views(self, X, reset=reset, signed=True)
 
-    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         views, n_classes = inputs.views, Y.shape[1]
         ridges = [Ridge.of(view, float(self.alpha)) for view in views]
-        self.taught_, self.n_iter_ = self._teach(ridges, codes, n_classes)
+        self.taught_, self.n_iter_ = self._teach(ridges, class_codes, n_classes)
         fits = [ridge.fit(known, n_classes) for ridge, known in zip(ridges, self.taught_, strict=True)]
         scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
         own = [ridge.to_data(*fit, view.scale) for ridge, fit, view in zip(ridges, fits, views, strict=True)]

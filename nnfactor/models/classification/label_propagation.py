@@ -146,9 +146,9 @@ class HarmonicFunction(_Propagation):
         super()._check_parameters()
         one_of("class_mass", self.class_mass, (True, False))
 
-    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(inputs)
-        reached = _mark_reached(self.graph_, codes, Y.device)
+        reached = _mark_reached(self.graph_, class_codes, Y.device)
         free = reached & (Y.sum(1, keepdim=True) == 0)
         root = _invert_degrees(self.graph_, Y)
         F = Y + root * solve_propagation(self.graph_, 1.0, free, root * self.graph_.product(Y))
@@ -206,9 +206,9 @@ class LocalGlobalConsistency(_Propagation):
         if not isinstance(self.alpha, Real) or isinstance(self.alpha, bool) or not 0 <= float(self.alpha) < 1:
             raise ValueError(f"alpha must be in [0, 1), got {self.alpha!r}")
 
-    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._read_graph(inputs)
-        reached = _mark_reached(self.graph_, codes, Y.device)
+        reached = _mark_reached(self.graph_, class_codes, Y.device)
         F = solve_propagation(self.graph_, float(self.alpha), reached, Y)
         self._known = as_given(F, inputs)
         return F, divide(F, F.sum(1, keepdim=True))

@@ -66,7 +66,7 @@ class SRC(SemiSupervised):
     def _check_parameters(self) -> None:
         check_solver(self)
 
-    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         known, X = Y.sum(1) > 0, inputs.samples64()
         at = known.cpu().numpy() if sp.issparse(X) else known
         self._members, self._atoms = Y[known], (D := unit_rows(X[at]))

@@ -22,11 +22,15 @@ from .base import Points, SemiSupervised, margins, measure_distances
 
 
 class KernelLeastSquares(SemiSupervised):
-    """B = (J K + CA I + CI M K)^-1 Y and the decision K(x, .) B; a subclass says what M K is."""
+    """B = (J K + CA I + CI M K)^-1 Y and the decision K(x, .) B; a subclass says what M K is.
+
+    It is Fan et al. 2011, Eqs. 17 and 18, transposed, for samples are rows here: B and Y are (n, C); K, M and the
+    diagonal J, 1 for labelled samples and 0 for others, are (n, n).
+    """
 
     @abstractmethod
     def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
-        """Compute M K, (n, n)."""
+        """Compute M K (n, n), M the matrix of the smoothness penalty tr(F' M F)."""
 
     def _check_parameters(self) -> None:
         positive("CA", self.CA)
@@ -39,12 +43,12 @@ class KernelLeastSquares(SemiSupervised):
         scores, inputs = self._score_new(X)
         return as_given(margins(scores), inputs)
 
-    def _fit_scores(self, inputs: Inputs, codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
+    def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._unit, self._normalized = inputs.scale, bool(self.normalize)
         self._width = float(self.sigma) / (1.0 if self.normalize else inputs.scale)
         points = self._points = self._scale_points(inputs)
         K = self._kernel(points, Y.device).fill_diagonal_(1)
-        J = as_float64(codes >= 0, Y.device).double().unsqueeze(1)
+        J = as_float64(class_codes >= 0, Y.device).double().unsqueeze(1)
         system = J * K + float(self.CI) * self._smooth(inputs, points, K)
         system.diagonal().add_(float(self.CA))
         B = torch.linalg.solve(system, Y)  # one matrix: K semidefinite and CA > 0 make it regular
@@ -75,7 +79,8 @@ class SRLSC(KernelLeastSquares):
 
     Every sample is coded by all others, min ||a||_1 + ||e||_1 subject to x_i = X'a + e (Eq. 7); with the codes as rows
     of A, M = (I - A)'(I - A), K the Gaussian kernel and J the labelled samples,
-    B = (J K + CA I + CI M K)^-1 Y. (The printed Eq. 17 lacks the number of labels twice; CA and CI contain it.)
+    B = (J K + CA I + CI M K)^-1 Y. (Multiplying Eq. 16 by l gives gamma_A l and gamma_I l / (l + u)^2, which are CA and
+    CI; in the printed Eq. 17 both lack the factor l.)
 
     Parameters
     ----------
