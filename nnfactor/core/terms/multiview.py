@@ -93,6 +93,13 @@ class Views(Term):
 class Labels(Term):
     """`weight ||V_l W - Y||^2` over the labelled rows of V; W (k, C) has any sign (Jiang et al. 2014, Eq. 9).
 
+    Together with `Views` the multiplicative rule of labelled rows is the corrected Eq. 26, b the weight:
+
+        V_l *= [(sum_p pi_p X_l^p U^p   + b (Y W')+ + b V_l (W W')-)
+              / (sum_p pi_p V_l U^p'U^p + b (Y W')- + b V_l (W W')+)] ** power
+
+    Other rows have no part in b: Eq. 27.
+
     Parameters
     ----------
     targets : Tensor (n, C)
@@ -129,7 +136,7 @@ class Labels(Term):
         object.__setattr__(self, "_masked", torch.where(mask > 0, self.targets, 0))
 
     def block(self, factors: Factors, name: str) -> Block:
-        """Return, for V, the two parts of Y W' and on labelled rows of W W'; for W least squares (see `Design`)."""
+        """For V, return both parts of Y W' and, on labelled rows, of W W'; for W the least squares of `Design`."""
         V, W = (factors[m] for m in self.modes)
         weight = per_column(self.weight, factors, V)[..., :1]
         if name == self.modes[0]:

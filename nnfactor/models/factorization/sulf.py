@@ -219,6 +219,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         free = [X.smallest() < 0 for X in data]
         fits = [(SemiFit if f else Fit)(X, ("V", U)) for X, U, f in zip(data, bases, free, strict=True)]
         terms: list[Term] = [Views(tuple(fits), scales=learnt["scales"]), L2("pi", scale_weight(self.lam, unit))]
+        # updates in the order of Algorithm 1: W (Eq. 15), all U^p (19), V (26 and 27), pi (28)
         rules: dict[str, Rule] = {U: unconstrained if f else multiplicative for U, f in zip(bases, free, strict=True)}
         rules["V"] = partial(multiplicative, power=float(self.exponent))
         if self.beta > 0 and len(learnt["classes_"]):
