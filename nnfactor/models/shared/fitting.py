@@ -273,7 +273,7 @@ def concatenate_runs(runs: Sequence[Run]) -> Run:
 def _identity(value: Any) -> Hashable:
     """Return a key that is equal for equal plain values and containers of them; other objects count by address.
 
-    A weight that is a number is left out of a term's key (it may differ within a batch), as is what the term sets itself.
+    The number that is a term's weight is left out (it may differ within a batch), as is what the term sets itself.
     """
     if value is None or isinstance(value, str | int | float | bool | torch.dtype | torch.device):
         return type(value).__name__, value
