@@ -236,6 +236,23 @@ def test_vanishing_denominators_come_first_by_what_they_separate():
 
 
 @pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, torch.from_numpy])
+@pytest.mark.parametrize("m", [8, 100])
+def test_a_spike_is_no_direction(name, kind, m):
+    """The ratio is blind to scale, so that a feature of one value of 1e-7 would be its optimum."""
+    rng, y = np.random.default_rng(0), np.arange(60) % 2
+    X = np.abs(rng.normal(size=(60, m)))
+    X[y == 1, :4] += 2
+    X[:, 3] = 0
+    expected = MODELS[name](2).fit(kind(X), y)
+    X[1, 3] = 1e-7
+    model = MODELS[name](2).fit(kind(X), y)
+    np.testing.assert_allclose(np.asarray(model.components_), np.asarray(expected.components_), atol=1e-6)
+    assert abs(np.asarray(model.components_)[:, 3]).max() < 1e-4 and model.n_pca_ == expected.n_pca_
+    assert abs(np.asarray(model.transform(kind(X)))).max() > 0.1
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_constant_features_and_zero_rows_change_nothing(name):
     X, y = data(np.random.default_rng(8))
     wide = np.hstack([X, np.full((24, 1), 7.0), np.zeros((24, 2))])

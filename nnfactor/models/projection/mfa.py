@@ -22,7 +22,9 @@ from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
 EPS = float(np.finfo(np.float64).eps)
 
-SPARSE_RANK = 1e-6  # singular values of tall sparse data come from a Gram matrix
+SHORTEST = (
+    1e-6  # of the longest principal axis: shorter ones are spikes, and lost in the Gram matrix of tall sparse data
+)
 
 INFINITE = 1e-10  # a ratio above one over this, in units of the two traces, has a denominator of rounding only
 
@@ -53,8 +55,9 @@ class _MarginalFisher(Projection):
             intrinsic, penalty, keep = self._build_graphs(X, y)
             n = len(keep)
             auto = max(1, n - max(1, len(self.classes_)))
+            dimensions = n if self.pca is None else auto if self.pca == "auto" else int(self.pca)
             with torch.no_grad():
-                space = _Principal.of(X[keep], n if self.pca is None else auto if self.pca == "auto" else int(self.pca))
+                space = _Principal.of(X[keep], dimensions, SHORTEST if self.pca == "auto" else 0.0)
                 A, B = space.energy(penalty, keep), self._denominator(space, X, intrinsic, keep)
                 V, ratios = _maximize_ratios(A, B, space.lengths, int(self.n_components))
                 W = fix_signs(self._scale_directions(space, V, B, ratios, inputs.scale))
@@ -134,7 +137,8 @@ class MFA(_MarginalFisher):
         min(n_c - 1, 3), and 20.
     pca : "auto", int or None
         Dimensions that PCA leaves. "auto": N - N_c for N samples in N_c classes, as in the papers, at least 1: the
-        denominator is then regular as a rule. None: all that hold variance.
+        denominator is then regular as a rule. Axes shorter than 1e-6 of the longest are left out too: ratios are blind
+        to size, and a spike of rounding would lead. None: all that hold variance.
     scaling : {"unit", "orthonormal", "b-orthonormal"}
         "unit": directions of length 1. "b-orthonormal": w'X'LXw = 1, what eigenvalue routines return; directions in
         which classes hardly vary become long (on ORL 1-NN is right in 46 %, with "unit" in 94 %). "orthonormal": their
@@ -263,21 +267,23 @@ class _Principal:
     lift: Any
 
     @classmethod
-    def of(cls, X: Tensor | sp.csr_array, dimensions: int) -> _Principal:
+    def of(cls, X: Tensor | sp.csr_array, dimensions: int, shortest: float) -> _Principal:
+        """Keep so many axes at most, none of them shorter than that share of the longest."""
         space = Space.of(X, pad=1)  # so that there is a direction even if nothing varies
         if isinstance(space.rows, SparseRows):
             scatter = space.rows.within(np.zeros(X.shape[0], dtype=int), np.ones(1))
             values, Q = torch.linalg.eigh(scatter)
             values, Q = values.flip(0).clamp(min=0), Q.flip(1)
             noise = EPS * X.shape[0] * float(space.rows.X.power(2).sum(axis=0).max())
-            s = torch.where(values > max(noise, SPARSE_RANK**2 * float(values[0])), values, 0).sqrt()
+            s = torch.where(values > max(noise, SHORTEST**2 * float(values[0])), values, 0).sqrt()
             r, s = _choose_rank(s, dimensions)
             rows: DenseRows | SparseRows = SparseRows(space.rows.X, space.rows.mean, Q[:, :r] / s)
         else:
             U, s, Qt = _svd(space.rows.Y)
             Q, peak = Qt.mT, float(abs(X).max())
-            noise = EPS * max(X.shape) * max(float(s[0]) if len(s) else 0.0, peak)
-            r, s = _choose_rank(torch.where(s > noise, s, 0), dimensions)
+            longest = float(s[0]) if len(s) else 0.0
+            least = max(shortest * longest, EPS * max(X.shape) * max(longest, peak))
+            r, s = _choose_rank(torch.where(s > least, s, 0), dimensions)
             rows = DenseRows(U[:, :r])
         Q = Q[:, :r]
         return cls(rows, s, space.mean, lambda W: space.lift(Q @ W))
