@@ -254,3 +254,19 @@ def test_squares_of_the_unit_may_leave_the_range(scale):
     np.testing.assert_allclose(far.components_, base.components_, atol=1e-9)
     np.testing.assert_allclose(far.transform(X * scale) / scale, base.transform(X), atol=1e-9)
     assert (np.abs(far.eigenvalues_) == (0 if scale < 1 else np.inf)).all()
+
+
+@pytest.mark.parametrize(
+    ("y", "must", "cannot", "message"),
+    [
+        (None, [(0, 1), (1, 2)], [(0, 2)], r"cannot_link has 1 pairs that must_link and y join .* \(0, 2\)"),
+        (None, [(4, 3), (3, 2), (1, 2)], [(0, 5), (4, 1)], r"the first is \(1, 4\)"),
+        ([0, -1, -1, 0, -1, -1], [(0, 1), (2, 3)], [(1, 2)], "join through other samples"),
+        ([0, -1, 1, -1, -1, -1], [(0, 1), (1, 2)], None, "different labels through other samples"),
+    ],
+)
+def test_contradictions_through_other_samples_are_refused(y, must, cannot, message):
+    X = np.random.default_rng(0).normal(size=(6, 3))
+    with pytest.raises(ValueError, match=message):
+        DPCA(2).fit(X, y, must_link=must, cannot_link=cannot)
+    DPCA(2).fit(X, y, must_link=must[:1], cannot_link=[(4, 5)])

@@ -4,7 +4,9 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -94,13 +96,13 @@ class DPCA(Projection):
             Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
         must_link, cannot_link : integer array (n_pairs, 2), optional
             Rows of `X` that belong to the same, to different classes. Order and repetition do not matter, nor do pairs
-            that the labels already tell.
+            that the labels already tell. Pairs that follow from others are not added.
 
         Raises
         ------
         ValueError
             Bad data or parameters; an index out of range; a sample paired with itself; a pair in both lists, or against
-            the labels.
+            the labels, also through a chain of other pairs and labels.
         """
         whole("n_components", self.n_components)
         nonnegative("eta", self.eta)
@@ -166,8 +168,25 @@ def _read_constraints(must_link: Any, cannot_link: Any, codes: np.ndarray) -> tu
                 f"{name} contradicts y in {len(wrong)} pairs, the first is {tuple(pairs[wrong[0]].tolist())}: its "
                 f"labels {'differ' if agree else 'are equal'}; drop the pair, or mark a sample as unlabelled (-1)"
             )
+    _refuse_chains(same, different, codes)
     unknown = lambda pairs: pairs[(codes[pairs] < 0).any(1)]
     return unknown(same), unknown(different)
+
+
+def _refuse_chains(same: Pairs, different: Pairs, codes: np.ndarray) -> None:
+    """Refuse what contradicts through other samples: must-links and labels, followed on, join what is told apart."""
+    n, labelled = len(codes), np.flatnonzero(codes >= 0)
+    nodes = n + codes.max(initial=-1) + 1  # samples, then a node of every class
+    i, j = np.r_[same[:, 0], labelled], np.r_[same[:, 1], n + codes[labelled]]
+    parts = connected_components(sp.coo_array((np.ones(len(i)), (i, j)), shape=(nodes, nodes)), directed=False)[1]
+    apart = different[parts[different[:, 0]] == parts[different[:, 1]]]
+    if len(apart):
+        raise ValueError(
+            f"cannot_link has {len(apart)} pairs that must_link and y join through other samples, the first is "
+            f"{tuple(apart[0].tolist())}; drop a pair of the chain"
+        )
+    if len(np.unique(parts[n:])) < nodes - n:
+        raise ValueError("must_link joins samples of different labels through other samples; drop a pair of the chain")
 
 
 def _read_pairs(pairs: Any, name: str, n: int) -> Pairs:
