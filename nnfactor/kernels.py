@@ -152,7 +152,10 @@ class Kernel:
 
     def _values(self, X: Any) -> tuple[Tensor, float]:
         if callable(self.name) or self.name == "precomputed":
-            K = as_tensor(self.name(X, self.X) if callable(self.name) else X, "kernel")
+            K = self.name(X, self.X) if callable(self.name) else X
+            if is_sparse(K):
+                K = K.to_dense() if isinstance(K, Tensor) else as_scipy(K).toarray()
+            K = as_tensor(K, "kernel")
             return K.double() / self.root_unit / self.root_unit, torch.finfo(K.dtype).eps
         X = store_like(_read_samples(X), self.X)
         if X.shape[1] != self.X.shape[1]:
@@ -171,8 +174,9 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
     Parameters
     ----------
     kernel : "rbf", "poly", "linear", "precomputed" or callable
-        A callable gets two sets of samples, in the kind of X, and returns the matrix of their values `(n, n')`; among
-        the same samples it must be symmetric and positive semidefinite. "precomputed": X is that matrix.
+        A callable gets two sets of samples, in the kind of X, and returns the matrix of their values `(n, n')`, dense
+        or sparse; among the same samples it must be symmetric and positive semidefinite. "precomputed": X is that
+        matrix.
     X : array, tensor or scipy sparse matrix (n, m)
         Sparse samples stay sparse, and are not centred.
     sigma, degree : as in `rbf` and `polynomial`

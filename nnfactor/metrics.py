@@ -15,6 +15,7 @@ from torch import Tensor
 from .core import Term, block_of
 from .core.factors import column_norms, divide
 from .core.labels import number_classes, read_labels
+from .core.solve.run import strict_precision
 
 
 def clustering_accuracy(y_true: Any, y_pred: Any) -> float:
@@ -146,7 +147,7 @@ def kkt_residual(
     unknown = [name for name in names if name not in touched]
     if unknown or not names:
         raise ValueError(f"names={names!r}: the terms touch {touched}; name some of those")
-    with torch.no_grad():
+    with strict_precision(factors[names[0]].device):
         found = torch.stack([_measure_column_residuals(terms, factors, name) for name in names]).amax(0)
     return float(found) if found.dim() == 0 else found
 

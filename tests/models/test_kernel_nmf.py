@@ -307,6 +307,18 @@ def test_far_samples_leave_the_kernel_of_the_others_alone(far, kind):
         np.testing.assert_allclose(kernel.rows(kind(samples[10:])).numpy(), np.exp(-squared[10:] / 18), atol=1e-8)
 
 
+def test_a_callable_may_return_a_sparse_matrix():
+    """Kernels of compact support are made sparse."""
+    support = lambda A, B: np.maximum(1 - cdist(A, B) / 3, 0)
+    X, new = signed(), signed(seed=3)[:4]
+    expected = KernelNMF(3, support, max_iter=20, tol=0, random_state=0).fit(X)
+    kinds = [sp.csr_array, sp.coo_matrix, lambda K: torch.from_numpy(K).to_sparse()]
+    for kind in kinds:
+        model = KernelNMF(3, lambda A, B, kind=kind: kind(support(A, B)), max_iter=20, tol=0, random_state=0).fit(X)
+        close(model.embedding_, expected.embedding_)
+        close(model.transform(new), expected.transform(new))
+
+
 def test_nearby_samples_are_no_duplicates_beside_a_far_one():
     assert kernels.median_distance([[0.0], [1e-6], [3e-6], [1e9]]) == pytest.approx((3e-6 + 1e9) / 2)
     assert kernels.median_distance([[0.0], [1e-6], [2e-6], [3e-6], [4e-6], [1e9]]) == pytest.approx(3e-6)

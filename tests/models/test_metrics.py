@@ -160,3 +160,12 @@ def test_kkt_of_a_batch_and_of_chosen_factors():
     for bad in ("W", [], ["V", "W"]):
         with pytest.raises(ValueError, match=r"the terms touch \['V', 'U1'\]"):
             kkt_residual(terms, start, bad)
+
+
+def test_kkt_residuals_are_the_same_under_autocast():
+    g = torch.Generator().manual_seed(0)
+    V, U, X = (torch.rand(*shape, generator=g) for shape in ((40, 4), (20, 4), (40, 20)))
+    terms = lambda: [Fit(X.clone(), ("V", "U1"))]
+    expected = kkt_residual(terms(), {"V": V, "U1": U})
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert kkt_residual(terms(), {"V": V.clone(), "U1": U.clone()}) == pytest.approx(expected, rel=1e-5)
