@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .core import Graph, as_graph
 from .core.arguments import positive, whole
+from .core.arrays import as_array
 from .core.graph.neighbors import (
     Pairs,
     Points,
@@ -50,7 +51,7 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
     ------
     ValueError, TypeError
         NaN or infinite entries, fewer than two dimensions or an empty one, complex or text data; `n_neighbors` not an
-        integer >= 1; unknown `weights`. TypeError: a sparse format other than CSR, CSC and COO.
+        integer >= 1; unknown `weights`.
 
     Notes
     -----
@@ -154,7 +155,7 @@ def pixels(cube: Array) -> Array:
     >>> pixels(np.zeros((4, 5, 3))).shape
     (20, 3)
     """
-    cube = cube if isinstance(cube, Tensor) else np.asarray(cube)
+    cube = cube if isinstance(cube, Tensor) else np.asanyarray(cube)  # a mask stays
     if cube.ndim < 2:
         raise ValueError(f"cube has shape {tuple(cube.shape)}; it must have pixel axes and then bands: (h, w, bands)")
     return cube.reshape(math.prod(cube.shape[:-1]), cube.shape[-1])
@@ -172,7 +173,7 @@ def cube(rows: Array, shape: int | Sequence[int]) -> Array:
     >>> cube(np.zeros((20, 3)), (4, 5)).shape
     (4, 5, 3)
     """
-    rows, lengths = rows if isinstance(rows, Tensor) else np.asarray(rows), _read_shape(shape)
+    rows, lengths = rows if isinstance(rows, Tensor) else np.asanyarray(rows), _read_shape(shape)
     if rows.ndim == 0 or len(rows) != math.prod(lengths):
         raise ValueError(f"rows has shape {tuple(rows.shape)}, but a grid {lengths} has {math.prod(lengths)} cells")
     return rows.reshape(*lengths, *rows.shape[1:])
@@ -190,7 +191,7 @@ def adjacency_graph(A: Any) -> Graph:
     >>> adjacency_graph([[0, 2, 0], [2, 0, 1], [0, 1, 0]])
     Graph(3 nodes, 2 edges)
     """
-    return as_graph(A if hasattr(A, "shape") or isinstance(A, Graph) else np.asarray(A), name="A")
+    return as_graph(A if hasattr(A, "shape") or isinstance(A, Graph) else as_array(A, "A"), name="A")
 
 
 def _build_intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:

@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from .core import Term, block_of
+from .core.arrays import as_numbers, refuse_masked
 from .core.factors import column_norms, divide
 from .core.labels import number_classes, read_labels
 from .core.solve.run import strict_precision
@@ -84,7 +85,7 @@ def hoyer_sparsity(F: Any, *, average: bool = False) -> Any:
     [0.0, 1.0]
     """
     as_torch = isinstance(F, Tensor)
-    values = (F.detach() if as_torch else torch.as_tensor(np.asarray(F, dtype=np.float64))).double().abs()
+    values = (F.detach() if as_torch else torch.from_numpy(as_numbers(F, "F").astype(np.float64))).double().abs()
     if values.numel() == 0 or values.dim() == 0:
         raise ValueError(f"F has shape {tuple(values.shape)}; it must be (n, k) or (n,), not empty")
     bad = int((~values.isfinite()).sum())
@@ -164,6 +165,8 @@ def _measure_column_residuals(terms: Sequence[Term], factors: Mapping[str, Tenso
 
 def _encode_both(y_true: Any, y_pred: Any) -> tuple[np.ndarray, np.ndarray]:
     """Encode both labellings as integers 0, 1, ..."""
+    refuse_masked(y_true, "y_true")
+    refuse_masked(y_pred, "y_pred")
     a, b = read_labels(y_true), read_labels(y_pred)
     if a.shape != b.shape or a.ndim != 1 or not len(a):
         raise ValueError(

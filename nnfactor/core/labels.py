@@ -7,16 +7,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .arrays import as_array
+
 MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
 
 EXACT = 2**53  # integers from here on are rounded in floating point, and may merge
 
 
-def to_host(y: Any) -> np.ndarray:
-    """Return labels, in whatever array, as a numpy array."""
+
+def to_host(y: Any, name: str = "") -> np.ndarray:
+    """Return labels, in whatever array, as a numpy array; with a name other values, which no mask may hide."""
     if isinstance(y, Tensor):
         return (y.float() if y.dtype == torch.bfloat16 else y).detach().cpu().numpy()
-    return np.asarray(y)
+    return as_array(y, name) if name else np.asarray(y)
 
 
 def read_labels(y: Any) -> np.ndarray:

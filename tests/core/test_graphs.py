@@ -446,9 +446,8 @@ def test_errors_say_what_is_wrong(call, message):
         call()
 
 
-def test_unsupported_sparse_formats():
-    with pytest.raises(TypeError, match="'lil' is not supported"):
-        knn_graph(sp.lil_array(GOOD))
+def test_any_sparse_format_is_converted():
+    assert (knn_graph(sp.lil_array(GOOD)).toarray() == knn_graph(sp.csr_array(GOOD)).toarray()).all()
 
 
 @pytest.mark.gpu

@@ -98,8 +98,9 @@ class TestWhatIsTaken:
             given_X = pixels > 100 if dtype == "bool" else pixels.astype(dtype)
             against = make(key).fit(given_X.astype(float), Y) if dtype == "bool" else expected
             model = make(key).fit(given_X, Y)
-            assert model.embedding_.dtype == np.float64
-            same(state(key, model), state(key, against), 1e-6)
+            assert model.embedding_.dtype == (np.float32 if dtype == "float16" else np.float64)
+            if dtype != "float16":
+                same(state(key, model), state(key, against), 1e-6)
         for dtype in ("float32", "float64"):
             model = make(key).fit(pixels.astype(dtype), Y)
             given_back = (model.embedding_, *model.factors_, model.transform(pixels.astype(dtype)))
@@ -134,8 +135,7 @@ class TestWhatIsTaken:
             after = (S.row, S.col, S.data) if S.format == "coo" else (S.indptr, S.indices, S.data)
             assert all(np.array_equal(a, b) and a.dtype == b.dtype for a, b in zip(before, after))
         for S in (sp.lil_array(D), sp.dok_array(D), sp.bsr_array(D)):
-            with pytest.raises(TypeError, match=S.format):
-                make(key).fit(S, Y)
+            same(state(key, make(key, init="random").fit(S, Y)), state(key, expected), 1e-6)
 
     @every_matrix
     @pytest.mark.parametrize("shape", [(1, 1), (1, 5), (5, 1), (2, 2), (3, 9)])

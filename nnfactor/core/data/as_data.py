@@ -1,6 +1,5 @@
 """Data from whatever users hold, dense or sparse: checked, cast and placed on a device, or refused with a reason."""
 
-import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -9,12 +8,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ..arrays import as_numbers, float_type, refuse_other_than_real, share_memory
 from .base import Data
 from .dense import Dense
 from .sparse import Sparse
 from .sparse_tensor import SparseTensor
-
-FORMATS = ("csr", "csc", "coo")
 
 
 def as_data(
@@ -29,7 +27,7 @@ def as_data(
 
     Parameters
     ----------
-    X : Data, array, tensor, scipy sparse matrix (CSR, CSC, COO) or sparse tensor (COO), samples first
+    X : Data, array, tensor, scipy sparse matrix or sparse tensor (COO), samples first
         `Data` of any storage kind come back as they are. At least two dimensions, none empty. float32 and float64 stay;
         half precision becomes float32, integers and bool float64. A sparse input stays sparse; of order 3 and more it
         is a torch `sparse_coo` tensor, a scipy `coo_array` or a `sparse.COO` of PyData. Repeated entries are summed.
@@ -48,7 +46,7 @@ def as_data(
         NaN, infinite or (unless `signed`) negative entries, with how many and where the first is; fewer than two
         dimensions, an empty dimension; complex or text data.
     TypeError
-        A sparse format other than CSR, CSC and COO; of order 3 and more other than COO.
+        A sparse format of order 3 and more other than COO.
 
     Examples
     --------
@@ -77,14 +75,8 @@ def as_data(
 def as_tensor(X: Any, name: str = "X") -> Tensor:
     """Make a float32 or float64 tensor of anything array-like, without a copy where that is possible."""
     if not isinstance(X, Tensor):
-        X = np.asarray(X)
-        refuse_other_than_real(X.dtype, name)
-        X = X.astype(float_type(X.dtype), copy=False)  # native byte order, float32 or float64
-        if any(s < 0 for s in X.strides):  # torch has no negative strides
-            X = X.copy()
-        with warnings.catch_warnings():  # read-only memory is fine: X is never written to
-            warnings.filterwarnings("ignore", message="The given NumPy array is not writ", category=UserWarning)
-            X = torch.from_numpy(X)
+        usual = type(X) is np.ndarray and X.dtype in (np.float32, np.float64) and X.flags.carray
+        X = torch.from_numpy(X) if usual else share_memory(as_numbers(X, name))
     if X.is_complex():
         raise ValueError(f"{name} has dtype {X.dtype}; it must hold real numbers (complex is not supported)")
     if X.dtype in (torch.float16, torch.bfloat16):
@@ -178,7 +170,7 @@ def read_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
 
     Parameters
     ----------
-    X : sparse matrix of scipy, torch or PyData
+    X : sparse matrix of scipy (any format), torch or PyData
     name : str
         What error messages call it.
     dtype : numpy dtype, optional
@@ -190,13 +182,10 @@ def read_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
 
     Raises
     ------
-    TypeError
-        A format other than CSR, CSC and COO.
     ValueError
         Other than two dimensions, an empty dimension, complex or text entries, or indices that lead out of the matrix.
     """
     X = as_scipy(X, name)
-    refuse_other_formats(X, name)
     if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"{name} has shape {X.shape}; a sparse {name} must be two-dimensional and not empty")
     return to_csr(X, name, dtype)
@@ -237,28 +226,11 @@ def _check_coordinates(coords: Sequence[np.ndarray], shape: Sequence[int], name:
             raise ValueError(f"{name} has an entry with index {bad[0]} in a dimension of {d}; indices are 0 to {d - 1}")
 
 
-def refuse_other_formats(X: Any, name: str) -> None:
-    """Raise a TypeError if a scipy matrix is neither CSR nor CSC nor COO."""
-    if X.format not in FORMATS:
-        raise TypeError(f"{name}: sparse format {X.format!r} is not supported; use X.tocsr(), X.tocsc() or X.tocoo()")
-
-
-def refuse_other_than_real(dtype: np.dtype, name: str) -> None:
-    """Raise a ValueError if a dtype is not one of real numbers."""
-    if dtype.kind not in "fiub":
-        raise ValueError(f"{name} has dtype {dtype}; it must hold real numbers (complex and text are not supported)")
-
-
 def precision(dtype: Any) -> float:
     """Find the relative spacing of the numbers of a dtype, of numpy or torch; of whole numbers that of float64."""
     if isinstance(dtype, torch.dtype):
         return torch.finfo(dtype if dtype.is_floating_point else torch.float64).eps
     return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
-
-
-def float_type(dtype: np.dtype) -> type:
-    """Choose the precision that data of a dtype are read in."""
-    return np.float32 if dtype.kind == "f" and dtype.itemsize <= 4 else np.float64
 
 
 def coordinates(X: Any, name: str = "X") -> tuple[list[np.ndarray], np.ndarray]:

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ..arrays import as_array
 from ..cache import TensorCache
 from ..data.as_data import as_scipy, as_tensor, is_sparse, precision, to_csr
 from ..data.csr import CSR, narrow_csr
@@ -239,7 +240,7 @@ class _OnDevice:
 
 def _number_cliques(cliques: Any) -> np.ndarray:
     """Give cliques the numbers 0, 1, ... without gaps, -1 for none."""
-    cliques = np.asarray(cliques)
+    cliques = as_array(cliques, "cliques")
     if cliques.dtype.kind not in "iu":
         raise ValueError(f"cliques must be whole numbers (-1: in none), got dtype {cliques.dtype}")
     return number_classes(cliques, cliques >= 0)[0]
@@ -256,7 +257,7 @@ def _canonical(adjacency: Any) -> sp.csr_array:
         raise ValueError(f"an adjacency must be square, got shape {shape}")
     name = "the adjacency"
     sparse = is_sparse(adjacency)
-    given = adjacency if isinstance(adjacency, Tensor) or sparse else np.asarray(adjacency)
+    given = adjacency if isinstance(adjacency, Tensor) or sparse else as_array(adjacency, name)
     S = to_csr(
         as_scipy(given, name) if sparse else sp.csr_array(as_tensor(given, name).cpu().numpy()), name, np.float64
     )

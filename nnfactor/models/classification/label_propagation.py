@@ -42,7 +42,7 @@ class _Propagation(SemiSupervised):
         if np.isscalar(self.sigma):
             positive("sigma", self.sigma)
         elif self.sigma is not None:
-            widths = to_host(self.sigma)
+            widths = to_host(self.sigma, "sigma")
             if not (widths.dtype.kind in "fiu" and (widths > 0).all() and np.isfinite(widths).all()):
                 raise ValueError(f"sigma must be > 0 and finite for every feature, got {self.sigma!r}")
 

@@ -191,7 +191,7 @@ def _refuse_chains(same: Pairs, different: Pairs, codes: np.ndarray) -> None:
 
 def _read_pairs(pairs: Any, name: str, n: int) -> Pairs:
     """Check pairs of samples; return them with i < j, each once."""
-    pairs = to_host([] if pairs is None else pairs)
+    pairs = to_host([] if pairs is None else pairs, "pairs")
     if pairs.size == 0:
         return np.zeros((0, 2), dtype=np.int64)
     if pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu":

@@ -1,7 +1,7 @@
 """Many fits at once: estimators of one class that differ in seed, rank or hyper-parameters, as batches."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
@@ -73,6 +73,8 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
 
 def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
     """Check that estimators are different objects of one class."""
+    if not isinstance(estimators, Iterable):
+        raise ValueError(f"estimators must be a list of estimators, got {estimators!r}; for one, call its fit")
     estimators = list(estimators)
     if not estimators:
         raise ValueError("estimators is empty; give at least one")

@@ -12,14 +12,20 @@ import torch
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from ...core.arrays import (
+    as_array,
+    as_numbers,
+    refuse_other_than_real,
+    refuse_text,
+    refuse_text_columns,
+    share_memory,
+)
 from ...core.data.as_data import (
-    FORMATS,
     as_data,
     as_scipy,
+    as_tensor,
     is_sparse,
     is_sparse_tensor,
-    refuse_other_formats,
-    refuse_other_than_real,
     to_csr,
 )
 from ...core.data.base import Data, power_of_two
@@ -43,8 +49,7 @@ def given_array(
     name: str, array: Any, shape: tuple[int, ...], like: Data | Tensor, free: bool = False, hint: str = ""
 ) -> Tensor:
     """Copy an array that a user gave: of this shape, finite, and unless `free` nonnegative."""
-    F = array.detach() if isinstance(array, Tensor) else torch.from_numpy(np.array(array, dtype=np.float64))
-    F = F.to(like.device, like.dtype)
+    F = as_tensor(array, name).to(like.device, like.dtype)
     if tuple(F.shape) != shape:
         turned = "; is it transposed?" if tuple(F.shape) == shape[::-1] else ""
         raise ValueError(f"{name} has shape {tuple(F.shape)}, but must be {shape}{hint}{turned}")
@@ -57,7 +62,7 @@ def given_array(
 
 def place_factor(F: Any, like: Data | Tensor) -> Tensor:
     """Move a fitted factor to the device (and, for data, the dtype) at hand."""
-    F = F if isinstance(F, Tensor) else torch.from_numpy(np.ascontiguousarray(F))
+    F = F if isinstance(F, Tensor) else share_memory(F)
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
 
@@ -150,6 +155,8 @@ def choose_device(device: Any, X: Any) -> torch.device:
     Data are moved between accelerators by the caller only.
     """
     there = X.device if isinstance(X, Tensor | Data) else None
+    if there is not None and there.type == "meta":
+        raise ValueError("X is on the meta device, which holds no numbers; hand in a tensor on 'cpu' or 'cuda'")
     if isinstance(device, str) and device == "auto":
         return there or torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -158,6 +165,10 @@ def choose_device(device: Any, X: Any) -> torch.device:
         raise ValueError(f"device={device!r} is not a device; use 'auto', 'cpu', 'cuda' or 'cuda:i'") from None
     if chosen.type == "cuda" and (not torch.cuda.is_available() or (chosen.index or 0) >= torch.cuda.device_count()):
         raise ValueError(f"device={device!r}: torch sees {torch.cuda.device_count()} CUDA devices; use 'cpu' or 'auto'")
+    try:
+        torch.ones(1, device=chosen).cpu()
+    except (RuntimeError, AssertionError, ImportError):  # torch says it of each kind in another way
+        raise ValueError(f"device={device!r}: torch has no such device here; use 'cpu' or 'auto'") from None
     if there is not None and there.type not in ("cpu", chosen.type):
         raise ValueError(f"device={device!r} but X is on {there}; move X with X.to({device!r}) or use device='auto'")
     return chosen
@@ -168,20 +179,19 @@ def choose_dtype(dtype: Any) -> torch.dtype | None:
     if isinstance(dtype, str) and dtype == "auto":
         return None
     known = {"float32": torch.float32, "float64": torch.float64}
-    name = str(dtype).removeprefix("torch.") if isinstance(dtype, str | torch.dtype) else np.dtype(dtype).name
-    if name not in known:
+    try:  # None is float64 to numpy
+        name = np.dtype(str(dtype).removeprefix("torch.") if isinstance(dtype, str | torch.dtype) else dtype).name
+    except TypeError:
+        name = ""
+    if dtype is None or name not in known:
         raise ValueError(f"dtype={dtype!r} is not supported; use 'auto', 'float32' or 'float64'")
     return known[name]
 
 
 def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
     """Check the order of an array; set (reset) or compare the estimator's feature count and names."""
-    if type(X) is not np.ndarray and not isinstance(X, Tensor | Data):
-        X = as_scipy(X)
-        if sp.issparse(X) and len(X.shape) == 2:
-            refuse_other_formats(X, "X")
-        elif not is_sparse(X) and not hasattr(X, "columns"):
-            X = np.asarray(X)
+    usual = type(X) is np.ndarray and X.dtype in (np.float32, np.float64)
+    X = X if usual or isinstance(X, Tensor | Data) else _read_array(as_scipy(X))
     array = isinstance(X, np.ndarray)
     if isinstance(X, Tensor | Data) or (array and X.ndim > 2) or (not array and is_sparse_tensor(X)):
         if len(X.shape) < 2 or (len(X.shape) > 2 and not tensors):
@@ -189,15 +199,34 @@ def _validated(estimator: Any, X: Any, reset: bool, tensors: bool) -> Any:
             advice = "" if tensors else ", or use NTF, NGE or N2S2L, which take tensors"
             raise ValueError(f"X has shape {tuple(X.shape)}; it must have {wanted}. Reshape your data{advice}")
         if array:
-            refuse_other_than_real(X.dtype, "X")
+            X = as_numbers(X)
             if 0 in X.shape:
                 raise ValueError(f"X has shape {X.shape}; it must have no empty dimension")
         _count_features(estimator, prod(X.shape[1:]), reset)
         return X
-    if array and X.dtype.kind == "c":
-        raise ValueError("Complex data not supported: X holds complex numbers")
-    kept = {"accept_sparse": list(FORMATS), "dtype": [np.float64, np.float32], "ensure_all_finite": False}
+    kept = {"accept_sparse": ["csr", "csc", "coo"], "dtype": [np.float64, np.float32], "ensure_all_finite": False}
     return validate_data(estimator, X, reset=reset, **kept)
+
+
+def _read_array(X: Any) -> Any:
+    """Read an array or a DataFrame as scikit-learn may convert it: masks, text and dates are refused before."""
+    if is_sparse(X):
+        return X
+    if hasattr(X, "columns"):
+        if not getattr(X.columns, "is_unique", True):
+            twice = X.columns[X.columns.duplicated()][0]
+            raise ValueError(f"X has several columns called {twice!r}; rename them, or hand in X.to_numpy()")
+        refuse_text_columns(X, "X")
+        half = all(dtype == np.float16 for dtype in getattr(X, "dtypes", (None,)))
+        return X.astype(np.float32) if half else X
+    X = as_array(X)
+    if X.dtype.kind == "O":
+        refuse_text(X, "X")
+    elif X.dtype.kind == "c":
+        raise ValueError("Complex data not supported: X holds complex numbers")
+    else:
+        refuse_other_than_real(X.dtype, "X")
+    return X.astype(np.float32) if X.dtype == np.float16 else X
 
 
 def _count_features(estimator: Any, n: int, reset: bool) -> None:

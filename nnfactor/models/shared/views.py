@@ -11,6 +11,7 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from ...core.arrays import as_numbers
 from ...core.data.base import Data
 from ...core.factors import as_factor
 from ...core.rules.closed_form import unconstrained
@@ -28,6 +29,8 @@ class View(BaseEstimator):
 
 def listed_views(X: Any) -> list[Any] | None:
     """Return the views of a list of matrices; None for one matrix, also as a nested list or a list of rows."""
+    if not isinstance(X, list | tuple) and len(getattr(X, "shape", ())) == 3:
+        raise ValueError(f"X has shape {tuple(X.shape)}; several views are a list of matrices: list(X) cuts them apart")
     if not isinstance(X, list | tuple):
         return None
     if not len(X):
@@ -86,7 +89,9 @@ def view_scales(sources: Sequence[Inputs], scaled: bool) -> tuple[list[float], n
 
 def view_weights(weights: Any, like: Data, n_views: int) -> Tensor:
     """`(1, n_views)`: 1 / n_views for a word, else the numbers divided by their sum."""
-    given = np.full(n_views, 1.0) if isinstance(weights, str) else np.asarray(weights, dtype=np.float64)
+    given = (
+        np.full(n_views, 1.0) if isinstance(weights, str) else as_numbers(weights, "view_weights").astype(np.float64)
+    )
     if given.shape != (n_views,) or not (np.isfinite(given).all() and (given >= 0).all() and given.sum() > 0):
         wanted = f"'learned', 'equal' or {n_views} numbers >= 0, not all 0"
         raise ValueError(f"view_weights must be {wanted}; got {weights!r}")
