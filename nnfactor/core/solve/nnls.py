@@ -15,8 +15,8 @@ from ..rules.multiplicative import multiplicative
 from ..terms.beta import BetaFit
 
 CHUNK = 1 << 23  # entries of the masked systems held at once
-STRETCH, MOST = 10, 1000  # multiplicative steps between two looks at the rows, and in all
-SETTLED = 1e-6  # change of a row over a stretch, relative to its largest entry; coefficients are then within about 1e-4
+STRETCH = 10  # multiplicative steps between two looks at the rows
+LIFT = 1e-3  # zeros of a start become this share of one that knows the sum of a row only: else they would stay
 
 
 def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
@@ -84,26 +84,36 @@ def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
     return solved
 
 
-def divergence_coefficients(data: Data, bases: Sequence[Tensor], beta: float) -> Tensor:
+def divergence_coefficients(
+    data: Data,
+    bases: Sequence[Tensor],
+    beta: float,
+    start: Tensor | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Tensor:
     """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
 
-    The start knows the sum of a row only. A row that has settled stays as it is, and leaves when half of them have: its
-    coefficients do not depend on the batch. A coefficient that becomes NaN or infinite raises a FloatingPointError.
+    Without a `start` (n, k) all coefficients of a row begin equal. A row settles when `STRETCH` steps change none of
+    its coefficients by more than `tol` times the largest; it stays as it is, and leaves when half of them have: its
+    coefficients do not depend on the batch. `max_iter` are the steps in all. A coefficient that becomes NaN or infinite
+    raises a FloatingPointError.
     """
     modes = tuple(f"mode {b}" for b in range(data.order))
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
-    F = as_factor(scale / torch.where(heights > 0, heights, 1))
+    F = scale / torch.where(heights > 0, heights, 1)
+    F = as_factor(F if start is None else torch.maximum(start, LIFT * F))
     V = clone_factor(F)
     fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(as_factor, bases), strict=True))
     rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
-    for _ in range(MOST // STRETCH):
+    for done in range(0, max_iter, STRETCH):
         before = F
-        for _ in range(STRETCH):
+        for _ in range(min(STRETCH, max_iter - done)):
             F = multiplicative(F, fit.block({modes[0]: F, **fixed}, modes[0]))
         write_rows(V, rows, select_rows(F, at))
-        going = ((F - before).abs() > SETTLED * F.amax(1, keepdim=True)).any(1)[at]
+        going = ((F - before).abs() > tol * F.amax(1, keepdim=True)).any(1)[at]
         rows, at = rows[going], at[going]
         if not len(rows):
             break

@@ -54,7 +54,7 @@ class _Propagation(SemiSupervised):
         given: Any = self.sigma
         per_feature = given is not None and not np.isscalar(given)
         if per_feature:
-            given = to_host(given).astype(np.float64)
+            given = to_host(given, "sigma").astype(np.float64)
             if given.shape != (self.n_features_in_,):
                 need = f"use a number or one per feature, {self.n_features_in_}"
                 raise ValueError(f"sigma has shape {given.shape}; {need}")

@@ -94,15 +94,25 @@ class KernelNMF(InFeatureSpace):
     features: str = "exact"
     solver: str = "multiplicative"
 
+    _of_features = False  # U has a row per sample
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("factors_", "components_", "dual_coef_"):
+            raise AttributeError(f"{name} of KernelNMF cannot be set: transform goes by what fit made of the kernel")
+        super().__setattr__(name, value)
+
     def _read(self, X: Any, reset: bool) -> Inputs:
-        inputs = read(self, X, reset=reset, signed=self._takes_negative)
-        if self._pairwise and sp.issparse(inputs.X):
+        kernel = self.kernel if reset else self.kernel_.name
+        inputs = read(self, X, reset=reset, signed=_takes_negative(kernel))
+        if _is_pairwise(kernel) and sp.issparse(inputs.X):
             raise TypeError("X: sparse input is not supported with kernel='precomputed'; use X.toarray()")
         return inputs
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Fix the kernel and take its root R, which is factored."""
-        kernel = fix_kernel(self.kernel, self._samples(inputs, keep=True), sigma=self.sigma, degree=self.degree)
+        X = _samples(inputs, self.kernel)  # kept: a copy that the caller cannot write to
+        X = X.clone() if isinstance(X, Tensor) else X.copy()
+        kernel = fix_kernel(self.kernel, X, sigma=self.sigma, degree=self.degree)
         held = torch.finfo(inputs.data.dtype)
         if not held.tiny <= kernel.root_unit <= held.max:
             size = f"too {'large' if kernel.root_unit > 1 else 'small'} for degree={self.degree}"
@@ -112,7 +122,7 @@ class KernelNMF(InFeatureSpace):
         R = S.clamp(min=0)
         return {
             "root_clipped_": float((R - S).norm() / S.norm()) if bool((S < 0).any()) else 0.0,
-            "kernel_": replace(kernel, X=None) if self._pairwise else kernel,
+            "kernel_": replace(kernel, X=None) if _is_pairwise(self.kernel) else kernel,
             "roots": (S, R, values, E, eps),
             "data": Dense(R.to(inputs.data.dtype)),
         }
@@ -125,7 +135,6 @@ class KernelNMF(InFeatureSpace):
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
-        del found["components_"]  # U' has a column per sample, not per feature
         U = place_factor(found["factors_"][0], model.data[0]).double()
         A, found["_maps"] = _map_features(U, *learnt["roots"])
         found["dual_coef_"] = inputs.to_caller((A / model.scales[0]).to(inputs.data.dtype))
@@ -133,35 +142,34 @@ class KernelNMF(InFeatureSpace):
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         kernel, device = self.kernel_.on(inputs.data.device), inputs.data.device
-        K = kernel.rows(self._samples(inputs)).to(device)
+        K = kernel.rows(_samples(inputs, kernel.name)).to(device)
         return K @ self._maps[self.features].to(device) * kernel.root_unit
-
-    def _samples(self, inputs: Inputs, keep: bool = False) -> Any:
-        """Return what a kernel is computed from; to `keep` it, a copy that the caller cannot write to."""
-        X = inputs.X
-        if callable(self.kernel) and isinstance(X, Tensor) and not inputs.as_torch:
-            X = X.cpu().numpy()
-        return X if not keep else X.clone() if isinstance(X, Tensor) else X.copy()
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_kernel(self.kernel, self.sigma, self.degree)
         one_of("features", self.features, ("exact", "paper"))
 
-    @property
-    def _pairwise(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == "precomputed"
-
-    @property
-    def _takes_negative(self) -> bool:
-        return not (isinstance(self.kernel, str) and self.kernel in ("poly", "linear"))
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = not self._takes_negative
-        tags.input_tags.pairwise = self._pairwise
-        tags.input_tags.sparse = not self._pairwise
+        tags.input_tags.positive_only = not _takes_negative(self.kernel)
+        tags.input_tags.pairwise = _is_pairwise(self.kernel)
+        tags.input_tags.sparse = not _is_pairwise(self.kernel)
         return tags
+
+
+def _is_pairwise(kernel: Any) -> bool:
+    return isinstance(kernel, str) and kernel == "precomputed"
+
+
+def _takes_negative(kernel: Any) -> bool:
+    return not (isinstance(kernel, str) and kernel in ("poly", "linear"))
+
+
+def _samples(inputs: Inputs, kernel: Any) -> Any:
+    """Return what a kernel is computed from: for a callable, what the caller works with."""
+    X = inputs.X
+    return X.cpu().numpy() if callable(kernel) and isinstance(X, Tensor) and not inputs.as_torch else X
 
 
 def _map_features(

@@ -1,20 +1,25 @@
 """Nonnegative matrix factorization `X ~ V U'`."""
 
 from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
 
 from ...core import BetaFit, Fit
+from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs
+from ..shared.inputs import Inputs, place_factor
+from ..shared.known_bases import KnownBases
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import beta_of
+from ..shared.parameters import beta_of, nonnegative, whole
 from ..shared.solvers import unsupervised_method, unsupervised_rule
 
 MOSTLY_ZERO = 0.1  # share of nonzero entries below which a product with the data costs no more than a HALS sweep
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NMF(MiniBatches, Factorization):
+class NMF(MiniBatches, KnownBases, Factorization):
     """Nonnegative matrix factorization: `X (n x m) ~ V U'` with V (n x k) and U (m x k) nonnegative.
 
     Minimises `||X - V U'||^2` (Lee and Seung 2001), the generalised Kullback-Leibler divergence, or any beta-divergence
@@ -113,9 +118,30 @@ class NMF(MiniBatches, Factorization):
     solver: str = "auto"
     transform_method: str = "nnls"
     keep_embeddings: bool = False
+    transform_tol: float = 1e-6
+    transform_max_iter: int = 1000
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
+        return self.fit(X, y)._transform(X, start=self.embedding_)
+
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
+        return {"_beta": beta_of(self.loss)}
+
+    def _coefficients(self, inputs: Inputs, start: Any = None) -> Tensor:
+        if self._beta == 2 or self.transform_method == "pinv":
+            return super()._coefficients(inputs)
+        data, tol, most = inputs.data, float(self.transform_tol), int(self.transform_max_iter)
+        begin = None if start is None else place_factor(start, data) / inputs.scale
+        return divergence_coefficients(data, self._bases(data), self._beta, begin, tol, most) * inputs.scale
+
+    def _check_parameters(self) -> None:
+        super()._check_parameters()
+        nonnegative("transform_tol", self.transform_tol)
+        whole("transform_max_iter", self.transform_max_iter)
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
-        data, beta = inputs.data, beta_of(self.loss)
+        data, beta = inputs.data, learnt["_beta"]
         mostly_zero = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < MOSTLY_ZERO
         rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, mostly_zero)
         V, *bases = names = mode_names(data)

@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ..shared.known_bases import read_factors
 from .nmf import NMF
 
 
@@ -47,3 +49,6 @@ keep_embeddings
     sample_shape: Sequence[int] | None = None
 
     _tensors = True
+
+    def _read_bases(self, components: Any) -> list[Any]:
+        return read_factors(self, components)

@@ -15,7 +15,7 @@ from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ...kernels import check_kernel
 from ..shared.base import cp_model, power
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, place_factor
+from ..shared.inputs import Inputs
 from ..shared.parameters import one_of
 from .kernel_nmf import InFeatureSpace
 
@@ -73,6 +73,9 @@ class PolynomialNMF(InFeatureSpace):
         unit = max(unit, float(np.finfo(np.float64).tiny) / inputs.scale)  # a denormal one would count as zero
         return replace(inputs, data=inputs.data.scaled(1 / unit), scale=inputs.scale * unit)
 
+    def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
+        return {"_degree": int(self.degree)}
+
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         fit = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
         rules, scales = {"V": multiplicative, "U1": multiplicative}, (1.0, inputs.scale)
@@ -90,13 +93,13 @@ class PolynomialNMF(InFeatureSpace):
         return {**found, "reconstruction_err_": math.sqrt(found["loss_"])}
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
-        U = place_factor(self.factors_[0], inputs.data).double()
+        U, degree = self._bases(inputs.data)[0].double(), self._degree
         peak = float(U.max()) or 1.0  # of powers, only those of the answer may leave the floating-point range
         U = U / peak
-        G = gram(U).pow(self.degree)
-        B = inputs.data.mttkrp([U, U.to(inputs.data.dtype)], 0).double().pow(self.degree)
+        G = gram(U).pow(degree)
+        B = inputs.data.mttkrp([U, U.to(inputs.data.dtype)], 0).double().pow(degree)
         V = nnls(G, B) if self.transform_method == "nnls" else pseudo_inverse_coefficients(G, B)
-        unit = torch.tensor(inputs.scale / peak, dtype=torch.float64, device=V.device).pow(self.degree)
+        unit = torch.tensor(inputs.scale / peak, dtype=torch.float64, device=V.device).pow(degree)
         return V * unit.clamp(max=torch.finfo(unit.dtype).max)
 
     def _check_parameters(self) -> None:

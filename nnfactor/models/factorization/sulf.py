@@ -20,11 +20,12 @@ from ...core.factors import as_factor, gram, multiply_transposed
 from ...core.labels import to_host
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start_views
 from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, given_array
+from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients
 from ..shared.labels import (
     LabelledScore,
     decide,
@@ -155,11 +156,10 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
     def inverse_transform(self, V: Any) -> Any:
         """Return the views `V U^p'` that `V (n_samples, n_components)` stands for: a list, if `fit` took one."""
         check_is_fitted(self)
-        V = V if isinstance(V, Tensor) else np.asarray(V)
-        if V.ndim != 2 or V.shape[1] != self.n_components:
-            raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
-        rows = torch.as_tensor(V).to(torch.as_tensor(self.factors_[0]).dtype)
-        views = [multiply_transposed(rows, torch.as_tensor(U).to(rows.device)) for U in self.factors_]
+        rows = read_coefficients(V, self._n_features_out)
+        with strict_precision(rows.device):
+            bases = [place_factor(U, rows) for U in self.factors_]
+            views = [multiply_transposed(rows.to(U.dtype), U) for U in bases]
         given: list[Any] = views if isinstance(V, Tensor) else [X.numpy() for X in views]
         return given[0] if self._views is None else given
 
@@ -306,7 +306,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         G = B = torch.zeros(1, dtype=torch.float64, device=inputs.data.device)
         for view, U, size, pi in zip(inputs.views, self.factors_, self._sizes, self.view_weights_, strict=True):
             data = view.data
-            U = as_factor((torch.as_tensor(U).double() / size).to(data.device, data.dtype))
+            U = as_factor((place_factor(U, G).double() / size).to(data.dtype))
             linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
             G, B = G + float(pi) * gram(U.double()), B + (float(pi) * view.scale / size) * linear_minus.double()
         return (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)

@@ -2,17 +2,16 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.arrays import share_memory
 from .inputs import Inputs
 
 
 def as_float64(values: Any, device: torch.device) -> Tensor:
-    """Move an array to a device, floating-point numbers as float64."""
-    T = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-    return T.to(device, torch.float64 if T.is_floating_point() else T.dtype)
+    """Move numbers to a device, as float64; arrays that are read-only (a model loaded as a memory map) are fine."""
+    return (values if isinstance(values, Tensor) else share_memory(values)).to(device, torch.float64)
 
 
 def as_given(F: Tensor, inputs: Inputs) -> Any:

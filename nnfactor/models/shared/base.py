@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
@@ -20,11 +20,20 @@ from ...core import Rule, Run, Term, run, step
 from ...core.data.base import Data
 from ...core.factors import as_factor, components, gram, reconstruct
 from ...core.solve import init
-from ...core.solve.nnls import divergence_coefficients, nnls, pseudo_inverse_coefficients
+from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.solve.run import Method, strict_precision
 from .fitting import Learnt, Model, fit_together
-from .inputs import Inputs, PickledOnCPU, given_start, place_factor, read, run_environment
-from .parameters import loss_exponent, one_of, whole
+from .inputs import (
+    Inputs,
+    PickledOnCPU,
+    given_array,
+    given_start,
+    place_factor,
+    read,
+    read_coefficients,
+    run_environment,
+)
+from .parameters import one_of, whole
 from .restore import forget_and_restore_on_error
 
 
@@ -48,6 +57,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     _tensors: ClassVar[bool] = False  # whether data of more than two dimensions are taken
     _weights: ClassVar[tuple[str, ...]] = ()  # parameters that may differ inside a batch: weights of terms
+    _of_features: ClassVar[bool] = True  # whether a feature factor has a row for each feature
 
     @property
     def _signed(self) -> bool:
@@ -60,7 +70,10 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         return read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, signed=self._signed)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
-        """Learn what does not depend on rank and weights: graphs, classes. Names that end in `_` are published."""
+        """Learn what does not depend on rank and weights: graphs, classes.
+
+        Published are names that end in an underscore, and those that begin with one: what `transform` goes by.
+        """
         return {}
 
     @abstractmethod
@@ -88,8 +101,16 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         """Compute coefficients of new samples, in the units of the data."""
-        bases = [place_factor(F, inputs.data) for F in self.factors_]
-        return solve_coefficients(inputs.data, bases, loss_exponent(self), self.transform_method) * inputs.scale
+        return solve_coefficients(inputs.data, self._bases(inputs.data), self.transform_method) * inputs.scale
+
+    def _bases(self, like: Data | Tensor) -> list[Tensor]:
+        """Place the feature factors where they are needed; refuse one that was set and does not fit."""
+        bases = [place_factor(F, like) for F in self.factors_]
+        shapes = [(d, bases[0].shape[-1]) for d in getattr(self, "sample_shape_", (self.n_features_in_,))]
+        if [tuple(F.shape) for F in bases] != shapes:
+            found = [tuple(F.shape) for F in bases]
+            raise ValueError(f"factors_ have shapes {found}; {type(self).__name__} was fitted to data of {shapes}")
+        return bases
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
@@ -120,39 +141,70 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         divergence: exact nonnegative least squares for Frobenius. "pinv" is the unconstrained least-squares answer, the
         papers' features (it can be negative).
         """
+        return self._transform(X)
+
+    def _transform(self, X: Any, **start: Any) -> Any:
         check_is_fitted(self)
         inputs = self._read(X, reset=False)
         with strict_precision(inputs.data.device):
-            V = self._coefficients(inputs)
+            V = self._coefficients(inputs, **start)
         return inputs.to_caller(V.to(inputs.data.dtype))
 
     def inverse_transform(self, V: Any) -> Any:
-        """Return the data that coefficients `V (n_samples, n_components)` stand for, in the shape given to `fit`."""
+        """Return the data that coefficients stand for, in the shape given to `fit` and the kind of `V`.
+
+        `V (n_samples, n_components)` is anything that `fit` would take, of any sign; ValueError for NaN and infinity.
+        """
         check_is_fitted(self)
-        as_torch = isinstance(V, Tensor)
-        V = V if as_torch else torch.as_tensor(np.asarray(V))
-        if V.dim() != 2 or V.shape[1] != self.n_components:
-            raise ValueError(f"V has shape {tuple(V.shape)}; it must be (n_samples, {self.n_components})")
-        bases = [place_factor(F, V) for F in self.factors_]
-        V = V.to(bases[0].dtype) if V.dtype != bases[0].dtype else V
-        X = reconstruct([V, *bases]).reshape(len(V), *self._given_shape)
-        return X if as_torch else X.numpy()
+        rows = read_coefficients(V, self._n_features_out)
+        with strict_precision(rows.device):
+            bases = self._bases(rows)
+            X = reconstruct([rows.to(bases[0].dtype), *bases]).reshape(len(rows), *self._given_shape)
+        return X if isinstance(V, Tensor) else X.numpy()
+
+    @property
+    def components_(self) -> Any:
+        """The feature factor of a matrix with components as rows, `(k, m)`: the memory of `factors_[0]`.
+
+        It may be written to and set; `transform` and `inverse_transform` then go by it.
+        """
+        factors = vars(self).get("factors_", ())
+        if len(factors) != 1 or not self._of_features:
+            raise AttributeError(f"{type(self).__name__} has no components_; it has {len(factors)} factors_ instead")
+        return factors[0].T
+
+    @components_.setter
+    def components_(self, H: Any) -> None:
+        if "factors_" not in vars(self):
+            return self._adopt(H)
+        own = self.components_
+        hint = ", as fitted; for others use from_components"
+        like = place_factor(own, own if isinstance(own, Tensor) else torch.empty(0, device="cpu"))
+        F = given_array("components_", H, tuple(own.shape), like, free=self._signed, hint=hint).T.contiguous()
+        self.__dict__.update(factors_=[F if isinstance(own, Tensor) else F.numpy()])
+
+    def _adopt(self, components: Any) -> None:
+        """Become the fitted estimator of known bases."""
+        raise NotFittedError(f"{type(self).__name__} is not fitted; components_ can be set after fit")
 
     def to_cp(self) -> Any:
-        """Return the fitted model as `tensorly.cp_tensor.CPTensor`, weights one, samples first."""
-        check_is_fitted(self)
-        from tensorly.cp_tensor import CPTensor
-
+        """Return the fitted model as `tensorly.cp_tensor.CPTensor`, weights one, samples first; needs TensorLy."""
+        check_is_fitted(self, "embedding_")
+        try:
+            from tensorly.cp_tensor import CPTensor
+        except ImportError:
+            raise ImportError("to_cp needs TensorLy: pip install tensorly, or use embedding_ and factors_") from None
         weights = self.embedding_[0] * 0 + 1
         return CPTensor((weights, [self.embedding_, *self.factors_]))
 
     @property
     def _n_features_out(self) -> int:
-        return self.n_components
+        check_is_fitted(self)
+        return int(self.factors_[0].shape[1])
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "n_init", "max_iter"):
-            whole(name, getattr(self, name))
+            whole(name, getattr(self, name), least=int(name != "max_iter"))
         if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
         if isinstance(self.init, str):
@@ -196,7 +248,7 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
     def _complaints(self) -> list[str]:
         """List what a user should be warned of after a fit."""
         found = []
-        if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter:
+        if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter > 0:
             unsettled = f"stopped at max_iter={self.max_iter} before its objective settled to tol={self.tol}"
             found.append(f"{unsettled}; raise max_iter or tol")
         if self._vanished():
@@ -239,10 +291,8 @@ def limits_of(estimator: Any) -> dict[str, Any]:
     return {"name": type(estimator).__name__, **told}
 
 
-def solve_coefficients(data: Data, bases: list[Tensor], beta: float, method: str) -> Tensor:
-    """Compute the sample factor of new data, float64 where it is solved without iterations."""
-    if beta != 2 and method == "nnls":
-        return divergence_coefficients(data, bases, beta)
+def solve_coefficients(data: Data, bases: list[Tensor], method: str) -> Tensor:
+    """Compute the sample factor of new data by least squares, float64."""
     if method == "pinv" and len(bases) == 1:  # not from the Gram, which would square the condition number
         inverse = torch.linalg.pinv(components(bases[0]).double())
         return data.times(as_factor(inverse.to(data.dtype))).double()
@@ -257,8 +307,6 @@ def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: boo
     found = {"embedding_": inputs.to_caller(rows), "factors_": factors, "_given_shape": inputs.shape[1:]}
     if tensors:
         found["sample_shape_"] = tuple(inputs.data.shape[1:])
-    if len(bases) == 1:
-        found["components_"] = inputs.to_caller(components(bases[0]))
     return found
 
 

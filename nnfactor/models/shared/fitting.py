@@ -36,13 +36,14 @@ from .inputs import Inputs
 PADDING = {"cpu": 3e6, "cuda": 3e9}
 
 # Parameters that may differ inside a family, beside the weights that a class names as `_weights`.
-MAY_DIFFER = ("random_state", "n_init", "init", "n_components", "transform_method", "keep_embeddings")
+START = ("random_state", "n_init", "init", "n_components", "keep_embeddings")
+MAY_DIFFER = (*START, "transform_method", "transform_tol", "transform_max_iter")
 
 PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run
 
 READ = ("n_features_in_", "feature_names_in_", "_views")  # what `_read` sets on the first estimator of a family
 
-Learnt = Mapping[str, Any]  # what data and labels say; entries that end in an underscore are published
+Learnt = Mapping[str, Any]  # what data and labels say; entries that end or begin with an underscore are published
 
 
 @dataclass(frozen=True)
@@ -224,15 +225,15 @@ def stack_starts(
 
 
 def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Mapping[str, Any]) -> None:
-    """Set everything that ends in an underscore, at once, when nothing can fail any more."""
+    """Set everything that is published, at once, when nothing can fail any more."""
     results = member.estimator._results(inputs, learnt, member.model, run)
     results["fit_info_"]["seeds"] = member.seeds
     vars(member.estimator).update({**deepcopy(dict(noted)), **select_published(learnt), **results})
 
 
 def select_published(learnt: Learnt) -> dict[str, Any]:
-    """Select what was learnt and is published, names that end in an underscore; no two estimators share an array."""
-    shown = {name: value for name, value in learnt.items() if name.endswith("_")}
+    """Select what was learnt and is published, names with an underscore; no two estimators share an array."""
+    shown = {name: value for name, value in learnt.items() if name.endswith("_") or name.startswith("_")}
     return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in shown.items()}
 
 

@@ -66,6 +66,16 @@ def place_factor(F: Any, like: Data | Tensor) -> Tensor:
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
 
+def read_coefficients(V: Any, n_components: int) -> Tensor:
+    """Read coefficients `(n_samples, n_components)` of any sign as data are read: a dense tensor, finite."""
+    as_given = V if hasattr(V, "shape") else as_array(V, "V")
+    if len(as_given.shape) != 2 or as_given.shape[1] != n_components:
+        raise ValueError(f"V has shape {tuple(as_given.shape)}; it must be (n_samples, {n_components})")
+    rows = as_data(as_given, name="V", signed=True).samples()
+    device = V.device if isinstance(V, Tensor) else torch.device("cpu")
+    return torch.from_numpy(rows.toarray()).to(device) if sp.issparse(rows) else rows
+
+
 class PickledOnCPU:
     """Mixin of estimators: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
 

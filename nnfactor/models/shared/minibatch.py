@@ -18,7 +18,7 @@ from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import SufficientStatistics, energies, statistics_of, zero_sums
 from .base import limits_of, show_factors
 from .fitting import Learnt, Model, draw_seeds, select_published
-from .inputs import Inputs, given_array
+from .inputs import Inputs, given_array, place_factor
 from .parameters import loss_exponent, nonnegative, whole
 from .restore import restore_on_error
 
@@ -140,8 +140,8 @@ def absorb(estimator: Any, X: Any, y: Any) -> None:
     with strict_precision(inputs.data.device):
         learnt = estimator._learn_batch(inputs, y)
         model = estimator._model(inputs, learnt)
-        bases, sums = begin_stream(estimator, model) if begins else resume(estimator, inputs, model.names)
-        seen = 0 if begins else getattr(estimator, "n_samples_seen_", len(estimator.embedding_))
+        bases, sums = begin_stream(estimator, model) if begins else resume(estimator, inputs, model)
+        seen = 0 if begins else getattr(estimator, "n_samples_seen_", len(getattr(estimator, "embedding_", ())))
         keep = (seen / (seen + inputs.data.shape[0])) ** estimator.forgetting
         rounds = FIRST_ROUNDS if seen < 10 * estimator.n_components else ROUNDS
         sums = {key: keep * total for key, total in sums.items()}
@@ -182,14 +182,16 @@ def _in_unit(estimator: Any, inputs: Inputs) -> Inputs:
     return replace(inputs, data=inputs.data.scaled(inputs.scale / known["scale"]), scale=known["scale"])
 
 
-def resume(estimator: Any, inputs: Inputs, names: tuple[str, ...]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+def resume(estimator: Any, inputs: Inputs, model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """Bases and sums to go on from; after `fit`, sums of the model itself, for which its bases are stationary."""
-    data = inputs.data
-    there = lambda F, dtype: as_factor(torch.as_tensor(F).to(data.device, dtype))
+    data, names = inputs.data, model.names
+    there = lambda F, dtype: as_factor(place_factor(F, data).to(dtype))
     bases = {m: there(F, data.dtype) for m, F in zip(names[1:], estimator.factors_, strict=True)}
     if hasattr(estimator, "moments_"):
         kept = {key: F for key, F in estimator.moments_.items() if key != "scale"}
         return bases, {key: there(F, torch.float64) for key, F in kept.items()}
+    if not hasattr(estimator, "embedding_"):  # bases that are known, of no samples
+        return bases, zero_sums(statistics_of(model.terms[0]), bases)
     V = there(estimator.embedding_, torch.float64) / inputs.scale
     wide = khatri_rao([F.double() for F in bases.values()])
     if loss_exponent(estimator) == 1:
