@@ -14,7 +14,6 @@ MARKERS = (-1, "-1", b"-1")  # of the unlabelled, beside whatever is missing
 EXACT = 2**53  # integers from here on are rounded in floating point, and may merge
 
 
-
 def to_host(y: Any, name: str = "") -> np.ndarray:
     """Return labels, in whatever array, as a numpy array; with a name other values, which no mask may hide."""
     if isinstance(y, Tensor):

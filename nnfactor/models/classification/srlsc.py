@@ -11,6 +11,7 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from ...core.arrays import as_numbers
 from ...core.graph.neighbors import gaussian
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
@@ -166,7 +167,7 @@ class SRLSC(KernelLeastSquares):
 def _read_codes(codes: Any, n: int, device: torch.device) -> Tensor:
     """Check codes that were computed before; return them as (n, n) float64."""
     given = codes.toarray() if sp.issparse(codes) else codes
-    A = as_float64(given if isinstance(given, Tensor) else np.asarray(given, dtype=np.float64), device).double().clone()
+    A = as_float64(given if isinstance(given, Tensor) else as_numbers(given, "codes"), device).clone()
     if tuple(A.shape) != (n, n):
         raise ValueError(f"codes has shape {tuple(A.shape)}; X has {n} samples, it must be ({n}, {n}), one code a row")
     if not bool(torch.isfinite(A).all()):

@@ -11,8 +11,9 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core.labels import encode_labels, to_host
+from ...core.solve.run import strict_precision
 from ..shared.arrays import as_float64
-from ..shared.inputs import read
+from ..shared.inputs import read, read_coefficients
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs
@@ -125,13 +126,10 @@ class DPCA(Projection):
     def inverse_transform(self, Z: Any) -> Any:
         """Return points of the fitted subspace with coordinates `Z (n_samples, n_components_)`, in the kind of `Z`."""
         check_is_fitted(self)
-        as_torch = isinstance(Z, Tensor)
-        Z = Z if as_torch else torch.as_tensor(np.asarray(Z))
-        if Z.dim() != 2 or Z.shape[1] != self.n_components_:
-            raise ValueError(f"Z has shape {tuple(Z.shape)}; it must be (n_samples, {self.n_components_})")
-        X = Z.double() @ as_float64(self.components_, Z.device) + as_float64(self.mean_, Z.device)
-        X = X.to(torch.float32 if Z.dtype == torch.float32 else torch.float64)
-        return X if as_torch else X.numpy()
+        rows = read_coefficients(Z, self.n_components_, "Z")
+        with strict_precision(rows.device):
+            X = rows.double() @ as_float64(self.components_, rows.device) + as_float64(self.mean_, rows.device)
+        return X.to(rows.dtype) if isinstance(Z, Tensor) else X.to(rows.dtype).numpy()
 
     def _objective(self, rows: DenseRows | SparseRows, codes: np.ndarray, same: Pairs, different: Pairs) -> Tensor:
         """Compute `S_B - eta S_W + lam S_T` in the coordinates of `rows`."""

@@ -66,12 +66,12 @@ def place_factor(F: Any, like: Data | Tensor) -> Tensor:
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
 
-def read_coefficients(V: Any, n_components: int) -> Tensor:
+def read_coefficients(V: Any, n_components: int, name: str = "V") -> Tensor:
     """Read coefficients `(n_samples, n_components)` of any sign as data are read: a dense tensor, finite."""
-    as_given = V if hasattr(V, "shape") else as_array(V, "V")
+    as_given = V if hasattr(V, "shape") else as_array(V, name)
     if len(as_given.shape) != 2 or as_given.shape[1] != n_components:
-        raise ValueError(f"V has shape {tuple(as_given.shape)}; it must be (n_samples, {n_components})")
-    rows = as_data(as_given, name="V", signed=True).samples()
+        raise ValueError(f"{name} has shape {tuple(as_given.shape)}; it must be (n_samples, {n_components})")
+    rows = as_data(as_given, name=name, signed=True).samples()
     device = V.device if isinstance(V, Tensor) else torch.device("cpu")
     return torch.from_numpy(rows.toarray()).to(device) if sp.issparse(rows) else rows
 
