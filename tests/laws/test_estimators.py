@@ -247,7 +247,7 @@ class TestWhatIsRefused:
         [
             ({"n_components": 0}, "n_components must be a whole number >= 1, got 0"),
             ({"n_components": 2.5}, "n_components"),
-            ({"max_iter": 0}, "max_iter"),
+            ({"max_iter": -1}, "max_iter"),
             ({"n_init": 0}, "n_init"),
             ({"tol": -1}, "tol"),
             ({"solver": "newton"}, "solver='newton' is not known; use 'auto'"),
@@ -335,11 +335,14 @@ class TestWhatIsPromised:
 
     @every_matrix
     def test_transform(self, key):
-        model = make(key, max_iter=200).fit(X, Y)
-        before = pickle.dumps(vars(model))
+        model = make(key, max_iter=200)
+        if hasattr(model, "transform_tol"):  # `fit_transform` comes from another start
+            model.set_params(transform_tol=1e-13, transform_max_iter=100_000)
+        again = clone(model)
+        before = pickle.dumps(vars(model.fit(X, Y)))
         V = model.transform(X)
         assert pickle.dumps(vars(model)) == before
-        same(make(key, max_iter=200).fit_transform(X, Y), V)
+        same(again.fit_transform(X, Y), V)
         if MATRIX[key].reconstructs and not MATRIX[key].supervised:
             err = np.linalg.norm(X - model.inverse_transform(V)) - model.reconstruction_err_
             assert err <= 1e-3 * np.linalg.norm(X)

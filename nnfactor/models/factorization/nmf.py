@@ -8,9 +8,9 @@ from torch import Tensor
 from ...core import BetaFit, Fit
 from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
+from ..shared.bases import KnownBases
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor
-from ..shared.known_bases import KnownBases
 from ..shared.minibatch import MiniBatches
 from ..shared.parameters import beta_of, nonnegative, whole
 from ..shared.solvers import unsupervised_method, unsupervised_rule

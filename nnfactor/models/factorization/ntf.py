@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..shared.known_bases import read_factors
+from ..shared.bases import read_factors
 from .nmf import NMF
 
 

@@ -12,33 +12,25 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Rule, Run, Term, run, step
 from ...core.data.base import Data
-from ...core.factors import as_factor, components, gram, reconstruct
+from ...core.factors import as_factor, components, gram
 from ...core.solve import init
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
 from ...core.solve.run import Method, strict_precision
+from .bases import Bases
 from .fitting import Learnt, Model, fit_together
-from .inputs import (
-    Inputs,
-    PickledOnCPU,
-    given_array,
-    given_start,
-    place_factor,
-    read,
-    read_coefficients,
-    run_environment,
-)
+from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
 from .parameters import one_of, whole
 from .restore import forget_and_restore_on_error
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the factorizations; a subclass says what its model is in `_model`, and documents the parameters.
 
     Sample factor `"V"`, feature factors `"U1"`, `"U2"`, ... in mode order.
@@ -57,7 +49,6 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
 
     _tensors: ClassVar[bool] = False  # whether data of more than two dimensions are taken
     _weights: ClassVar[tuple[str, ...]] = ()  # parameters that may differ inside a batch: weights of terms
-    _of_features: ClassVar[bool] = True  # whether a feature factor has a row for each feature
 
     @property
     def _signed(self) -> bool:
@@ -103,15 +94,6 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         """Compute coefficients of new samples, in the units of the data."""
         return solve_coefficients(inputs.data, self._bases(inputs.data), self.transform_method) * inputs.scale
 
-    def _bases(self, like: Data | Tensor) -> list[Tensor]:
-        """Place the feature factors where they are needed; refuse one that was set and does not fit."""
-        bases = [place_factor(F, like) for F in self.factors_]
-        shapes = [(d, bases[0].shape[-1]) for d in getattr(self, "sample_shape_", (self.n_features_in_,))]
-        if [tuple(F.shape) for F in bases] != shapes:
-            found = [tuple(F.shape) for F in bases]
-            raise ValueError(f"factors_ have shapes {found}; {type(self).__name__} was fitted to data of {shapes}")
-        return bases
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
 
@@ -149,58 +131,6 @@ class Factorization(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMi
         with strict_precision(inputs.data.device):
             V = self._coefficients(inputs, **start)
         return inputs.to_caller(V.to(inputs.data.dtype))
-
-    def inverse_transform(self, V: Any) -> Any:
-        """Return the data that coefficients stand for, in the shape given to `fit` and the kind of `V`.
-
-        `V (n_samples, n_components)` is anything that `fit` would take, of any sign; ValueError for NaN and infinity.
-        """
-        check_is_fitted(self)
-        rows = read_coefficients(V, self._n_features_out)
-        with strict_precision(rows.device):
-            bases = self._bases(rows)
-            X = reconstruct([rows.to(bases[0].dtype), *bases]).reshape(len(rows), *self._given_shape)
-        return X if isinstance(V, Tensor) else X.numpy()
-
-    @property
-    def components_(self) -> Any:
-        """The feature factor of a matrix with components as rows, `(k, m)`: the memory of `factors_[0]`.
-
-        It may be written to and set; `transform` and `inverse_transform` then go by it.
-        """
-        factors = vars(self).get("factors_", ())
-        if len(factors) != 1 or not self._of_features:
-            raise AttributeError(f"{type(self).__name__} has no components_; it has {len(factors)} factors_ instead")
-        return factors[0].T
-
-    @components_.setter
-    def components_(self, H: Any) -> None:
-        if "factors_" not in vars(self):
-            return self._adopt(H)
-        own = self.components_
-        hint = ", as fitted; for others use from_components"
-        like = place_factor(own, own if isinstance(own, Tensor) else torch.empty(0, device="cpu"))
-        F = given_array("components_", H, tuple(own.shape), like, free=self._signed, hint=hint).T.contiguous()
-        self.__dict__.update(factors_=[F if isinstance(own, Tensor) else F.numpy()])
-
-    def _adopt(self, components: Any) -> None:
-        """Become the fitted estimator of known bases."""
-        raise NotFittedError(f"{type(self).__name__} is not fitted; components_ can be set after fit")
-
-    def to_cp(self) -> Any:
-        """Return the fitted model as `tensorly.cp_tensor.CPTensor`, weights one, samples first; needs TensorLy."""
-        check_is_fitted(self, "embedding_")
-        try:
-            from tensorly.cp_tensor import CPTensor
-        except ImportError:
-            raise ImportError("to_cp needs TensorLy: pip install tensorly, or use embedding_ and factors_") from None
-        weights = self.embedding_[0] * 0 + 1
-        return CPTensor((weights, [self.embedding_, *self.factors_]))
-
-    @property
-    def _n_features_out(self) -> int:
-        check_is_fitted(self)
-        return int(self.factors_[0].shape[1])
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "n_init", "max_iter"):
