@@ -193,7 +193,8 @@ def read_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
 
 def to_csr(X: Any, name: str = "X", dtype: Any = None) -> sp.csr_array:
     """Convert a scipy matrix of any format and shape as `read_csr` does."""
-    refuse_other_than_real(X.dtype, name)
+    if X.dtype.kind != "f":
+        refuse_other_than_real(X.dtype, name)
     if X.format not in ("csr", "csc", "bsr", "coo"):
         X = X.tocsr()
     _check_indices(X, name)
