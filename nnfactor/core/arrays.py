@@ -1,7 +1,5 @@
 """Arrays as users hand them in: read as numbers, or refused by name where numpy would drop or reinterpret something."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import date, time, timedelta
 from typing import Any

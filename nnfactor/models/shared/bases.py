@@ -1,7 +1,5 @@
 """The bases of a fitted estimator: found by a fit, set, or known beforehand (signatures, spectra of a library)."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any, ClassVar, Self, cast
 
