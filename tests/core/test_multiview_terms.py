@@ -179,3 +179,12 @@ def test_simplex_satisfies_kkt(c, lam):
     block = Block(quads=(Quad(torch.zeros(1, len(c), dtype=torch.float64)),), linear_plus=torch.tensor(c)[None] / 2)
     corner = simplex(torch.zeros(1, len(c), dtype=torch.float64), block)[0].numpy()
     assert corner[c.argmin()] == 1 and corner.sum() == 1
+
+
+@pytest.mark.parametrize("lam", [0.0, 1.0, 1e30])
+def test_simplex_gives_no_weight_to_what_costs_infinitely_much(lam):
+    block = Block(
+        quads=(Quad(torch.full((1, 3), lam, dtype=torch.float64)),), linear_plus=torch.tensor([[1.0, torch.inf, 1.5]])
+    )
+    pi = simplex(torch.full((1, 3), 1 / 3, dtype=torch.float64), block)[0]
+    assert pi[1] == 0 and float(pi.sum()) == pytest.approx(1) and bool((pi >= 0).all())

@@ -142,6 +142,7 @@ ODD = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* leaves view 0 out")
 @pytest.mark.parametrize("case", ODD)
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, torch.from_numpy])
 def test_degenerate_views(case, kind):
@@ -155,6 +156,28 @@ def test_degenerate_views(case, kind):
         assert "distinct clusters" in str(warning)  # k-means has fewer distinct rows than clusters, and says so
     else:
         assert len(spectral.labels_) == 8 and np.isfinite(np.asarray(spectral.embedding_)).all()
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1, -3e5])
+@pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, torch.from_numpy])
+def test_a_view_of_equal_samples_is_left_out(value, kind):
+    rng, truth = np.random.default_rng(1), np.arange(60) % 2
+    X = np.abs(rng.normal(size=(60, 8))) + 2 * truth[:, None] * (np.arange(8) < 4)
+    views, y = [X[:, :5], X[:, 3:]], np.where(np.arange(60) < 6, truth, -1)
+    constant = kind(np.full((60, 3), value))
+    alone, together = CoTraining().fit(views, y), PairwiseCoRegularizedSpectral(2, random_state=0).fit(views)
+    for at in range(3):
+        more = [*views[:at], constant, *views[at:]]
+        with pytest.warns(UserWarning, match=f"CoTraining leaves view {at} out, since all samples are equal there"):
+            model = CoTraining().fit(more, y)
+        np.testing.assert_array_equal(np.asarray(model.label_distributions_), alone.label_distributions_)
+        np.testing.assert_array_equal(np.asarray(model.predict_proba(more)), alone.predict_proba(views))
+        np.testing.assert_array_equal(model.taught_[at], y)
+        assert not np.asarray(model.coef_[at]).any() and np.asarray(model.coef_[at]).shape == (3, 2)
+        with pytest.warns(UserWarning, match=f"PairwiseCoRegularizedSpectral leaves view {at} out"):
+            spectral = PairwiseCoRegularizedSpectral(2, random_state=0).fit(more)
+        assert not np.asarray(spectral.embeddings_[at]).any() and spectral.objective_ == together.objective_
+        np.testing.assert_array_equal(spectral.labels_, together.labels_)
 
 
 def test_one_sample_and_one_view():

@@ -14,6 +14,8 @@ from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.models.factorization.sulf import SULF
 from nnfactor.models.shared.labels import decide, decode_labels
 
+pytestmark = pytest.mark.filterwarnings("ignore:SULF learned to use view")  # the default lam does on most of these
+
 
 class TestReference:
     """States equal the reference after five iterations and after a long run."""

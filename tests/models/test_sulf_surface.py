@@ -8,11 +8,13 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import nnls
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sulf_reference import K, fitted, problem, quiet_fit, same
 
 from nnfactor import NMF
 from nnfactor.models.factorization.sulf import SULF
+
+pytestmark = pytest.mark.filterwarnings("ignore:SULF learned to use view")  # the default lam does on most of these
 
 
 class TestViews:
@@ -126,10 +128,35 @@ class TestViews:
 
     def test_zero_views(self):
         views, y, _ = problem()
-        model = SULF(K, random_state=0, max_iter=20, tol=0).fit([np.zeros((14, 3)), *views], y)
+        with pytest.warns(ConvergenceWarning, match="gives view 0 weight 0, since all samples are equal there"):
+            model = SULF(K, random_state=0, max_iter=20, tol=0).fit([np.zeros((14, 3)), *views], y)
         assert model.factors_[0].max() < 1e-300 and np.isfinite(model.loss_)
         nothing = SULF(K, random_state=0, max_iter=20, tol=0).fit([np.zeros((14, 3))] * 2, y)
         assert nothing.reconstruction_err_ == 0 and (nothing.transduction_[y < 0] == -1).all()
+
+    @pytest.mark.parametrize("init", ["auto", "random"])
+    @pytest.mark.parametrize("value", [0.0, 0.1, 3e5])
+    @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array, torch.from_numpy])
+    def test_a_view_of_equal_samples_changes_nothing(self, init, value, kind):
+        rng, truth = np.random.default_rng(1), np.arange(60) % 2
+        X = np.abs(rng.normal(size=(60, 8))) + 2 * truth[:, None] * (np.arange(8) < 4)
+        views, y = [X[:, :5], X[:, 3:]], np.where(np.arange(60) % 3, truth, -1)
+        alone = SULF(3, lam=60.0, random_state=0, init=init, max_iter=50, tol=0).fit(views, y)
+        for at in range(3):
+            more = [*views[:at], kind(np.full((60, 3), value)), *views[at:]]
+            with pytest.warns(ConvergenceWarning, match=f"gives view {at} weight 0"):
+                model = clone(alone).fit(more, y)
+            assert model.view_weights_[at] == 0
+            same([np.delete(model.view_weights_, at)], [alone.view_weights_])
+            same([model.embedding_, model.transform(more)], [alone.embedding_, alone.transform(views)])
+
+    def test_warnings_of_weights(self):
+        views, y, _ = problem()
+        with pytest.warns(ConvergenceWarning, match=r"view [012] alone.*views \d, \d had no part.*Raise lam=1 "):
+            SULF(K, random_state=0, max_iter=20, tol=0).fit(views, y)
+        with pytest.warns(ConvergenceWarning, match="has view_weights of 0 for every view in which samples differ"):
+            SULF(K, random_state=0, max_iter=20, tol=0, view_weights=[0, 1]).fit([views[0], np.ones((14, 2))], y)
+        SULF(K, random_state=0, max_iter=20, tol=0, view_weights=[1, 0, 0]).fit(views, y)  # as it was asked for
 
     def test_transform_solves_weighted_nnls(self):
         views, y, start = problem()

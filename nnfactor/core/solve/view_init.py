@@ -17,8 +17,13 @@ def start_views(
     """Return `[V, U1, ..., UP]` for views of the same samples, each as if multiplied by `sqrt(scales[p])`.
 
     `svd`: nonnegative double SVD of the views side by side (k at most min(n, sum of m)); else |normal| factors with
-    the views' means (root mean squares, where entries are negative). Neither depends on the order of the views.
+    the views' means (root mean squares, where entries are negative). Neither depends on the order of the views. Views
+    of scale 0 have no part in V, and start at random.
     """
+    if 0 in scales:
+        V, *bases = start_views(*_select(views, scales), n_components, seed, svd)
+        alone = lambda X: start_views([X], [1.0], n_components, seed, svd=False)[1]
+        return [V, *(bases.pop(0) if s else alone(X) for X, s in zip(views, scales, strict=True))]
     side = _SideBySide(views, scales)
     if svd:
         U, V = nndsvda(side, n_components, seed)
@@ -30,6 +35,11 @@ def start_views(
     generators = [torch.Generator().manual_seed(number % 2**63) for _, number in shapes]
     draws = [draw_factor(n, n_components, g, side.device) for (n, _), g in zip(shapes, generators, strict=True)]
     return [F.to(side.dtype) * h for F, h in zip(draws, heights, strict=True)]
+
+
+def _select(views: Sequence[Data], scales: Sequence[float]) -> tuple[list[Data], list[float]]:
+    """Select the views of positive scale."""
+    return [X for X, s in zip(views, scales, strict=True) if s], [s for s in scales if s]
 
 
 def _size(X: Data) -> Tensor:

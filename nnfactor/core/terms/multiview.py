@@ -41,12 +41,16 @@ class Views(Term):
         Name of the state entry that holds pi, `(..., 1, P)`.
     scales : sequence of float, optional
         s_p > 0, e.g. one over the energy of view p. Default: 1.
+    excluded : sequence of int, optional
+        Views that rules of pi give no weight.
     """
 
     fits: tuple[Fit, ...]
     weights: str = "pi"
     scales: tuple[float, ...] = ()
+    excluded: tuple[int, ...] = ()
     _scales: Tensor = field(init=False, repr=False)  # float64 (P,)
+    _extra: Tensor = field(init=False, repr=False)  # what excluded views cost more: infinity
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", tuple(self.fits))
@@ -54,7 +58,9 @@ class Views(Term):
         if len(scales) != len(self.fits):
             raise ValueError(f"scales has {len(scales)} numbers, but there are {len(self.fits)} views")
         object.__setattr__(self, "scales", scales)
-        object.__setattr__(self, "_scales", torch.from_numpy(np.array(scales)).to(self.fits[0].data.device))
+        extra = [np.inf if p in self.excluded else 0.0 for p in range(len(scales))]
+        for name, values in (("_scales", scales), ("_extra", extra)):
+            object.__setattr__(self, name, torch.from_numpy(np.array(values)).to(self.fits[0].data.device))
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -69,7 +75,7 @@ class Views(Term):
         """
         pi = factors[self.weights]
         if name == self.weights:
-            return Block(linear_plus=self.distances(factors).clamp(min=0) / 2)
+            return Block(linear_plus=(self.distances(factors).clamp(min=0) + self._extra) / 2)
         weights = self._scales.to(pi.dtype) * (pi if name == self.fits[0].modes[0] else pi + (pi == 0))
         here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
         return add_weighted([self.fits[p].block(factors, name) for p in here], [weights[..., p : p + 1] for p in here])

@@ -15,7 +15,7 @@ from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, run_environment
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
-from ..shared.views import read_views
+from ..shared.views import drop_constant, read_views
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -49,7 +49,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     ----------
     labels_ : integer array (n_samples,)
     embeddings_ : list of (n_samples, n_clusters)
-        U_p, orthonormal columns.
+        U_p, orthonormal columns; zeros for a view whose samples are all equal, which is left out with a warning.
     embedding_ : (n_samples, n_views n_clusters)
         What k-means clusters: rows of each U_p at unit length (or zero), side by side.
     objective_ : float; history_ : array of the objective at the start and after every round
@@ -97,13 +97,15 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
 
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            sources = read_views(self, X, reset=True, signed=True).views
-            n = sources[0].data.shape[0]
+            inputs = read_views(self, X, reset=True, signed=True)
+            sources, n = inputs.views, inputs.data.shape[0]
             if self.n_clusters > n:
                 raise ValueError(f"n_clusters={self.n_clusters} needs as many samples, X has {n}")
             with torch.no_grad():
-                L = [self._similarities(inputs, p) for p, inputs in enumerate(sources)]
-                U, history = self._alternate(L)
+                used = drop_constant(inputs, "PairwiseCoRegularizedSpectral", stacklevel=2)
+                bases, history = self._alternate([self._similarities(sources[p], p) for p in used])
+                found = dict(zip(used, bases, strict=True))
+                U = [found.get(p, torch.zeros_like(bases[0])) for p in range(len(sources))]
                 rows = torch.cat([torch.nn.functional.normalize(u, dim=1) for u in U], dim=1)
             means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state)
             self.labels_ = means.fit(rows.cpu().numpy()).labels_

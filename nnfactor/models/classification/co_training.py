@@ -10,7 +10,7 @@ from torch import Tensor
 from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
 from ..shared.parameters import nonnegative, whole
-from ..shared.views import read_views
+from ..shared.views import drop_constant, read_views
 from .base import SemiSupervised, margins
 from .ridge import Ridge, multiply
 
@@ -40,7 +40,7 @@ class CoTraining(SemiSupervised):
     ----------
     classes_ : array (n_classes,)
     coef_ : list of (n_features of the view, n_classes); intercept_ : list of (n_classes,)
-        For the data as given.
+        For the data as given. Zeros for a view whose samples are all equal: it is left out, with a warning.
     label_distributions_, scores_ : (n_samples, n_classes)
         As `predict_proba`; one-hot where a label was given.
     transduction_ : array (n_samples,)
@@ -97,12 +97,15 @@ class CoTraining(SemiSupervised):
         return read_views(self, X, reset=reset, signed=True)
 
     def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
-        views, n_classes = inputs.views, Y.shape[1]
-        ridges = [Ridge.of(view, float(self.alpha)) for view in views]
-        self.taught_, self.n_iter_ = self._teach(ridges, class_codes, n_classes)
-        fits = [ridge.fit(known, n_classes) for ridge, known in zip(ridges, self.taught_, strict=True)]
+        n_classes, used = Y.shape[1], drop_constant(inputs, "CoTraining", stacklevel=3)
+        ridges = [Ridge.of(inputs.views[p], float(self.alpha)) for p in used]
+        taught, self.n_iter_ = self._teach(ridges, class_codes, n_classes)
+        fits = [ridge.fit(known, n_classes) for ridge, known in zip(ridges, taught, strict=True)]
         scores = sum(ridge.scores(*fit) for ridge, fit in zip(ridges, fits, strict=True))
-        own = [ridge.to_data(*fit, view.scale) for ridge, fit, view in zip(ridges, fits, views, strict=True)]
+        self.taught_ = [class_codes.copy() for _ in inputs.views]
+        own = [(Y.new_zeros(view.data.shape[1], n_classes), Y.new_zeros(n_classes)) for view in inputs.views]
+        for p, ridge, fit, known in zip(used, ridges, fits, taught, strict=True):
+            self.taught_[p], own[p] = known, ridge.to_data(*fit, inputs.views[p].scale)
         self.coef_, self.intercept_ = ([as_given(F, inputs) for F in part] for part in zip(*own, strict=True))
         shares = torch.where(Y.sum(1, keepdim=True) > 0, Y, _clip(torch.as_tensor(scores).to(Y)))
         return shares, shares

@@ -35,7 +35,16 @@ from ..shared.labels import (
     place_labels,
 )
 from ..shared.parameters import nonnegative, one_of, positive
-from ..shared.views import given_views, read_views, scale_weight, view_scales, view_weights
+from ..shared.views import (
+    are_learned,
+    complain_of_weights,
+    constant_views,
+    given_views,
+    read_views,
+    scale_weight,
+    view_scales,
+    view_weights,
+)
 from .semi_nmf import check_exponent
 
 
@@ -69,7 +78,9 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
     eps : float > 0
         Smooths the row lengths of W.
     view_weights : "learned", "equal" or array (n_views,)
-        A given array is divided by its sum. A view of weight 0 still fits its basis.
+        A given array is divided by its sum. A view of weight 0 still fits its basis. Learned weights prefer what is
+        easy to fit, and a warning tells when they end on one view: often one that k components fit exactly, with at
+        most k features or with repeated columns. A view whose samples are all equal gets no weight, with a warning.
     scale_views : bool
         Divide view p by `||X^p|| / sqrt(n)`, so that a sample's mean energy is 1 in every view: beta and lam then
         do not depend on units, and no view is lost because its numbers are small. Factors stay in the units of the
@@ -211,6 +222,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
             "sizes": sizes,
             "scales": tuple(scales),
             "unit": unit,
+            "constant": tuple(constant_views(inputs)),
         }
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
@@ -218,7 +230,10 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         bases = [f"U{p + 1}" for p in range(len(data))]
         free = [X.smallest() < 0 for X in data]
         fits = [(SemiFit if f else Fit)(X, ("V", U)) for X, U, f in zip(data, bases, free, strict=True)]
-        terms: list[Term] = [Views(tuple(fits), scales=learnt["scales"]), L2("pi", scale_weight(self.lam, unit))]
+        views = Views(
+            tuple(fits), scales=learnt["scales"], excluded=learnt["constant"] if are_learned(self.view_weights) else ()
+        )
+        terms: list[Term] = [views, L2("pi", scale_weight(self.lam, unit))]
         # updates in the order of Algorithm 1: W (Eq. 15), all U^p (19), V (26 and 27), pi (28)
         rules: dict[str, Rule] = {U: unconstrained if f else multiplicative for U, f in zip(bases, free, strict=True)}
         rules["V"] = partial(multiplicative, power=float(self.exponent))
@@ -228,7 +243,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
             if self.gamma > 0:
                 terms.append(L21("W", scale_weight(self.gamma, unit), float(self.eps)))
             rules = {"W": least_squares, **rules}
-        if isinstance(self.view_weights, str) and self.view_weights == "learned":
+        if are_learned(self.view_weights):
             rules["pi"] = simplex
         shapes = {"V": (data[0].shape[0], k), **{U: (X.shape[1], k) for U, X in zip(bases, data, strict=True)}}
         scales = (1.0, *(view.scale for view in inputs.views))
@@ -236,7 +251,9 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
 
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
         """V, U1, ..., the view weights pi and, where there are labels, W."""
-        pi = view_weights(self.view_weights, model.data[0], len(model.data))
+        excluded = cast(Views, model.terms[0]).excluded
+        weights = [float(p not in excluded) for p in range(len(model.data))] if excluded else self.view_weights
+        pi = view_weights(weights, model.data[0], len(model.data))
         if restart or isinstance(self.init, str):
             factors = super()._start(inputs, model, seeds, restart)
         else:
@@ -247,7 +264,9 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         return {**factors, "W": self._first_coefficients(factors, model, restart)} if "W" in model.rules else factors
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
-        return start_views(cast(Any, model.data), cast(Views, model.terms[0]).scales, model.rank, seed, svd)
+        views = cast(Views, model.terms[0])
+        scales = [0.0 if p in views.excluded else s for p, s in enumerate(views.scales)]
+        return start_views(cast(Any, model.data), scales, model.rank, seed, svd)
 
     def _first_coefficients(self, factors: dict[str, Tensor], model: Model, restart: int) -> Tensor:
         """W at the start: the given one, or least squares with the penalty `gamma ||W||^2`."""
@@ -277,7 +296,11 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
         codes, factors = learnt["codes"], {name: F[run.best] for name, F in run.factors.items()}
-        found |= {"view_weights_": to_host(factors["pi"][0]), "_sizes": learnt["sizes"].copy()}
+        found |= {
+            "view_weights_": to_host(factors["pi"][0]),
+            "_sizes": learnt["sizes"].copy(),
+            "_constant": learnt["constant"],
+        }
         if "W" in factors:
             V, W = factors["V"], factors["W"]
             alive = V.amax(1, keepdim=True) > torch.finfo(V.dtype).eps ** 2 * V.max()  # rules only come near zero rows
@@ -320,8 +343,10 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         return self.v_rule == "printed" and bool(last[-1] > last[0])
 
     def _complaints(self) -> list[str]:
-        told = ["has v_rule='printed', and its objective rises to the end; use v_rule='corrected'"]
-        return told if self._rises(self.history_) else super()._complaints()
+        if self._rises(self.history_):
+            return ["has v_rule='printed', and its objective rises to the end; use v_rule='corrected'"]
+        of_weights = complain_of_weights(self.view_weights_, self._constant, are_learned(self.view_weights), self.lam)
+        return super()._complaints() + of_weights
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -1,12 +1,14 @@
 """Lists of views as users hand them in: told from one array, compared before anything moves, read one by one."""
 
 import math
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
@@ -74,6 +76,51 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> Inputs:
     return replace(inputs[0], views=tuple(inputs))
 
 
+def constant_views(inputs: Inputs) -> list[int]:
+    """Find the views whose samples are all equal up to rounding, which tell no samples apart; none where all are so."""
+    constant = [p for p, view in enumerate(inputs.views) if _spread(view.data) <= 8 * _rounding(view.data)]
+    return constant if len(constant) < len(inputs.views) else []
+
+
+def name_views(views: Sequence[int]) -> str:
+    """Name views in a message.
+
+    >>> name_views([2]), name_views([0, 2])
+    ('view 2', 'views 0, 2')
+    """
+    return f"view{'s' if len(views) > 1 else ''} {', '.join(map(str, views))}"
+
+
+def drop_constant(inputs: Inputs, name: str, stacklevel: int) -> list[int]:
+    """List the views in which samples differ, and warn of the others."""
+    if constant := constant_views(inputs):
+        told = f"{name} leaves {name_views(constant)} out, since all samples are equal there; drop it from X"
+        warnings.warn(told, UserWarning, stacklevel=stacklevel + 1)
+    return [p for p in range(len(inputs.views)) if p not in constant]
+
+
+def are_learned(view_weights: Any) -> bool:
+    """Tell whether the weights of views are learned, not given."""
+    return isinstance(view_weights, str) and view_weights == "learned"
+
+
+def complain_of_weights(weights: np.ndarray, constant: Sequence[int], learned: bool, lam: float) -> list[str]:
+    """Tell of views without any difference between samples, and of weights that leave a single view."""
+    told, telling = [], [p for p in range(len(weights)) if p not in constant]
+    used = [p for p in telling if weights[p] > 0]
+    if constant and learned:
+        told.append(f"gives {name_views(constant)} weight 0, since all samples are equal there; drop it from X")
+    if not used:
+        told.append("has view_weights of 0 for every view in which samples differ")
+    elif learned and len(used) < min(2, len(telling)):
+        others = name_views([p for p in telling if p not in used])
+        told.append(
+            f"learned to use view {used[0]} alone, the easiest to fit; {others} had no part in embedding_. Raise "
+            f"lam={lam:g} (half to five times the number of samples spreads the weights), or fix view_weights"
+        )
+    return told
+
+
 def view_scales(sources: Sequence[Inputs], scaled: bool) -> tuple[list[float], np.ndarray, float]:
     """Return the factors of squared distances, the divisors of the user's views, and the objective's unit.
 
@@ -129,6 +176,19 @@ def _read_all(views: list[Any], known: list[View], reset: bool, signed: bool, de
             raise type(error)(f"view {p}: {error}") from error
     alike = len({one.data.dtype for one in inputs}) == 1
     return inputs if alike else _read_all(views, known, reset, signed, device, "float64")
+
+
+def _spread(data: Data) -> float:
+    """Find the largest difference between two samples in one feature."""
+    X = data.samples()
+    if sp.issparse(X):
+        return float((X.max(axis=0) - X.min(axis=0)).max())
+    low, high = X.aminmax(dim=0)
+    return float((high - low).max())
+
+
+def _rounding(data: Data) -> float:
+    return torch.finfo(data.dtype).eps * data.largest()
 
 
 def _one_device(views: list[Any], device: Any) -> Any:
