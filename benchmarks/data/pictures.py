@@ -39,8 +39,5 @@ def png(grey: NDArray[np.uint8]) -> bytes:
     lines = np.hstack([np.zeros((h, 1), np.uint8), grey])  # no filter
     header = struct.pack(">IIBBBBB", w, h, 8, 0, 0, 0, 0)
     chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes(), 9)), (b"IEND", b""))
-    return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(name, content) for name, content in chunks)
-
-
-def _chunk(name: bytes, content: bytes) -> bytes:
-    return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
+    packed = (struct.pack(">I", len(c)) + name + c + struct.pack(">I", zlib.crc32(name + c)) for name, c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)

@@ -77,7 +77,7 @@ def solve(job: Job) -> Iterator[dict[str, Any]]:
     labels = hide_labels(y, per_class(y, int(job.setting.partition("=")[2]), job.seed_for("labels")))
     pairs = _pairs(y, job.parameters.pairs, job.seed_for("pairs"))
     parts = list(folds(labels, job.parameters.folds, job.seed_for("folds")))
-    sizes = _sizes(job.method, job.parameters)
+    sizes = (None,) if job.method == "1-NN" else job.parameters.dimensions
     for point in job.points:
         make = lambda *training, point=point: _projection(job.method, point, job.parameters, *training)
         held = [_hold_out(make, sizes, X, labels, pairs, check) for _, check in parts]
@@ -151,7 +151,3 @@ def _accuracies(
     known = y >= 0
     F, G = project.transform(X[known]), project.transform(T)
     return [percent_right(y_test, nearest_neighbour(F[:, :d], y[known], G[:, :d])) for d in sizes]
-
-
-def _sizes(method: str, p: Parameters) -> tuple[int | None, ...]:
-    return (None,) if method == "1-NN" else p.dimensions

@@ -18,14 +18,8 @@ from nnfactor.sparse_coding.basis_pursuit import Codes, l1_codes
 from ..report.page import write_csv
 from ..timing.clock import Clock
 
-SETTINGS = (  # tolerance, rounds, ADMM sweeps: the first two are step 2 alone
-    (0.0, 0, 50),
-    (0.0, 0, 200),
-    (1e-2, 6, 200),
-    (1e-3, 6, 200),
-    (1e-4, 6, 200),
-    (1e-5, 6, 200),
-)
+# tolerance, rounds, ADMM sweeps: the first two are step 2 alone
+SETTINGS = ((0.0, 0, 50), (0.0, 0, 200), *((tol, 6, 200) for tol in (1e-2, 1e-3, 1e-4, 1e-5)))
 
 FIELDS = ("tol", "rounds", "sweeps", "seconds", "gap_median", "gap_q90", "gap_max", "value", "entries")
 

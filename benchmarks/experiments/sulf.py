@@ -133,7 +133,8 @@ def solve(job: Job) -> Iterator[Row]:
         for start, learnt in enumerate(learn(labels, p.runs)):
             for point, one, cv in zip(job.points, learnt, held, strict=True):
                 found = measure(one, labels, test)
-                for variant, way in _choose_ridges(found, cv).items():
+                best = {v: max((way for way in found if way[0] == v), key=lambda way: cv[way]) for v, _ in found}
+                for variant, way in best.items():
                     row = {"point": point, "run": start, "setting": f"labels={100 * share:g}", "cv": cv[way]}
                     name = f"{job.method}-{variant}" if variant else job.method
                     yield {**row, **found[way], "method": name, "ridge": way[1] or None}
@@ -181,11 +182,6 @@ def _hold_out(job: Job, learn: Any, measure: Measure, labels: np.ndarray) -> lis
             for way, found in measure(one, shown, check).items():
                 ways.setdefault(way, []).append(found["accuracy"])
     return [{way: fmean(values) for way, values in ways.items()} for ways in held]
-
-
-def _choose_ridges(found: dict[Way, Any], cv: dict[Way, float]) -> dict[str, Way]:
-    """Per variant, the ridge with the largest cross-validated accuracy."""
-    return {v: max((way for way in found if way[0] == v), key=lambda way: cv[way]) for v, _ in found}
 
 
 def classify(job: Job, y: np.ndarray, learnt: Learnt, labels: np.ndarray, at: np.ndarray) -> dict[Way, Any]:

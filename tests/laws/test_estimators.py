@@ -374,16 +374,16 @@ class TestWhatIsPromised:
 
     @every_matrix
     def test_restarts_equal_separate_fits(self, key):
-        model = make(key, n_init=4, tol=1e-4, max_iter=2000, random_state=5).fit(X, Y)
+        model = make(key, n_init=4, tol=3e-3, max_iter=2000, random_state=5).fit(X, Y)
         seeds = model.fit_info_["seeds"]
         assert model.restarts_["loss"].shape == model.restarts_["n_iter"].shape == (4,) and len(seeds) == 4
         assert model.restarts_["factors"][0].shape == (4, *model.factors_[0].shape)
         np.testing.assert_allclose(model.restarts_["loss"].min(), model.loss_, rtol=1e-6)
         for r in (1, 3):
-            alone = make(key, tol=1e-4, max_iter=2000, init="random", random_state=Drawn(seeds[r])).fit(X, Y)
+            alone = make(key, tol=3e-3, max_iter=2000, init="random", random_state=Drawn(seeds[r])).fit(X, Y)
             assert alone.n_iter_ == model.restarts_["n_iter"][r]
             np.testing.assert_allclose(alone.loss_, model.restarts_["loss"][r], rtol=1e-7)
-        more = make(key, n_init=2, tol=1e-4, max_iter=2000, random_state=5).fit(X, Y)
+        more = make(key, n_init=2, tol=3e-3, max_iter=2000, random_state=5).fit(X, Y)
         np.testing.assert_allclose(more.restarts_["loss"], model.restarts_["loss"][:2], rtol=1e-7)
         assert not hasattr(more.set_params(n_init=1).fit(X, Y), "restarts_")
 
@@ -420,7 +420,7 @@ class TestWhatIsPromised:
     @pytest.mark.parametrize("key", SCALE_FREE)
     @pytest.mark.parametrize("scale", [1e-300, 1e-30, 1e30, 1e140])
     def test_scale_of_the_data_does_not_matter(self, key, scale):
-        stop = {"max_iter": 2000, "tol": 1e-4} if MATRIX[key].monotone else {"max_iter": 100}
+        stop = {"max_iter": 2000, "tol": 3e-3} if MATRIX[key].monotone else {"max_iter": 100}
         plain, model = make(key, **stop).fit(X, Y), make(key, **stop)
         if not 1e-300 <= scale ** MATRIX[key].power <= 1e300:
             with pytest.raises(ValueError, match=r"too large or small.*rescale X"):

@@ -54,7 +54,7 @@ def run_setting(
         products=measured.pop(PRODUCTS),
         methods=measured,
         memory={name: _memory(at, m) for name, m in methods.items()} if parameters.memory else {},
-        resident=_bytes(at),
+        resident=sum(Z.numel() * Z.element_size() for Z in (at.X, *at.start.values())),
         agreement=tuple(agreement(at, parameters.solved_iterations)),
     )
 
@@ -101,8 +101,3 @@ def _memory(at: Instance, method: Method) -> int | None:
     """Of two iterations from the start: the second has the first one's factors beside its own."""
     sweep = _without_gradients(at.sweep(method))
     return peak_growth(lambda: sweep(sweep({"factors": at.start})), at.X.device)
-
-
-def _bytes(at: Instance) -> int:
-    """Count the bytes of data and factors."""
-    return sum(Z.numel() * Z.element_size() for Z in (at.X, *at.start.values()))

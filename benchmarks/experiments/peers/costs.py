@@ -76,9 +76,11 @@ def sparse_iterations(name: str, device: Any, clock: Clock, seed: int) -> Costs:
     rows: dict[str, list[float]] = {n: [] for n in methods}
     least = []
     for turn in range(TURNS):
-        least.append(_of_five(products, grams, clock))
+        with torch.no_grad():
+            least.append(clock.time(lambda: [(products(), grams()) for _ in range(5)])[0] / 5)
         for n, m in methods.items():
-            rows[n].append(_slope(m, start) / least[-1])
+            more = m.fit(start, 12).seconds - m.fit(start, 2).seconds  # without what a call costs beside iterations
+            rows[n].append(more / 10 / least[-1])
         if turn == 0:
             rows, least = {n: [] for n in methods}, []  # first calls
     bytes_data = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes
@@ -103,16 +105,6 @@ def _grams(start: Factors, device: Any) -> Callable[[], Any]:
             G @ F.mT
 
     return work
-
-
-def _of_five(products: Callable[[], Any], grams: Callable[[], Any], clock: Clock) -> float:
-    with torch.no_grad():
-        return clock.time(lambda: [(products(), grams()) for _ in range(5)])[0] / 5
-
-
-def _slope(method: Method, start: Factors, few: int = 2, many: int = 12) -> float:
-    """Seconds per iteration without what a call costs beside them."""
-    return (method.fit(start, many).seconds - method.fit(start, few).seconds) / (many - few)
 
 
 def _keep_state(work: Callable[[], Any]) -> Callable[[Any], Any]:

@@ -59,7 +59,8 @@ def why_not(name: str, spec: Spec, device: Any) -> str | None:
     groups = {"sklearn_cd": ("frobenius",), "sklearn_mu": ("frobenius", KL), "torchnmf": ("frobenius", KL)}
     if spec.group not in groups.get(name, (NTF,)):
         return ""
-    return _absent(package) or (f"runs on the CPU only, this run is on {device}" if _on_cpu(name, device) else None)
+    on_cpu = device.type != "cpu" and name.startswith("sklearn")
+    return _absent(package) or (f"runs on the CPU only, this run is on {device}" if on_cpu else None)
 
 
 def _absent(package: str) -> str | None:
@@ -71,10 +72,6 @@ def _absent(package: str) -> str | None:
     if package == "tensorly" and tuple(map(int, found.split(".")[:2])) < (0, 10):
         return f"TensorLy {found} runs up to 100 inner sweeps because of a stop test that 0.10 mended; needs 0.10"
     return None
-
-
-def _on_cpu(name: str, device: Any) -> bool:
-    return device.type != "cpu" and name.startswith("sklearn")
 
 
 def build(name: str, X: Any, spec: Spec, clock: Clock, device: Any) -> Method:

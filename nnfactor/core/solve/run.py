@@ -32,6 +32,7 @@ from ..factors import stack_problems
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
 from .cuda_graph import State, Sweep, capture
+from .stopping import has_settled, precision_of, read_objective
 
 Row = tuple[int, float, np.ndarray, Any]  # of the history: iteration, seconds, running problems, their objectives
 Method = Callable[[Sequence[Term], Mapping[str, Rule]], Sweep]
@@ -124,8 +125,8 @@ def run(
     factors: Mapping[str, Tensor],
     *,
     method: Method = step,
-    max_iter: int = 500,
-    tol: float = 1e-4,
+    max_iter: int = 2000,
+    tol: float = 3e-5,
     every: int = 10,
     record_all: bool = False,
     max_seconds: float | None = None,
@@ -148,7 +149,8 @@ def run(
         It makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose sweeps have momentum.
     max_iter, tol, every : int, float, int
         Every `every` iterations the objective is read, and a problem whose objective fell by no more than `tol` times
-        its start objective since the last reading stops and leaves the batch. `tol=0` runs exactly `max_iter`.
+        itself since the last reading, without a rise, stops and leaves the batch; so does one whose change is below
+        1e-13 of `||X||^2` (float32: 1e-9). `tol=0` runs exactly `max_iter`.
     record_all : bool
         One history row per iteration instead of one per reading (implied by `tol=0`); readings stay as rare.
     max_seconds : float, optional
@@ -181,20 +183,22 @@ def _sweep_until_stopped(
     terms: Sequence[Term], sweep: Sweep, state: State, record: _Record, max_iter: int, tol: float, every: int
 ) -> Run:
     """Sweep without the host, then read the objective, which lets problems stop; and so on."""
-    start = before = record.read(0, objective(terms, state["factors"]))
-    stop, iteration = record.report(state, start), 0
+    least, finest = precision_of(terms, state["factors"], tol)
+    read = lambda: read_objective(terms, objective_of(terms, state), state["factors"], finest)
+    before = record.read(0, read())
+    stop, iteration = record.report(state, before), 0
     while iteration < max_iter and len(record.running) and not stop:
         stretch = min(every, max_iter - iteration)
         for newest in islice(iterate(sweep, state), stretch):
             state, iteration = newest, iteration + 1
             if record.every_row and iteration % every and iteration < max_iter:
                 record.add_row(iteration, objective_of(terms, state).reshape(-1))
-        now = record.read(iteration, objective_of(terms, state))
+        now = record.read(iteration, read())
         stop = record.report(state, now)
-        converged = (before - now <= tol * start) & (tol > 0) & (stretch == every)
+        converged = has_settled(before, now, tol, least) & (tol > 0) & (stretch == every)
         stays = np.isfinite(now) & ~converged
         state = record.finish(state, ~stays, now, converged)
-        before, start = now[stays], start[stays]
+        before = now[stays]
     return record.result(state, before)
 
 

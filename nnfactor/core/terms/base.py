@@ -42,6 +42,10 @@ class Term(ABC):
         """Return the same without cancellation, at any cost: it is read once, of the result. Default: `value`."""
         return self.value(factors)
 
+    def magnitude(self) -> Tensor | float:
+        """Return the size of what cancels in `value`, to whose rounding it is correct; 0 where nothing does."""
+        return 0.0
+
 
 @dataclass(frozen=True)
 class Weight:

@@ -1,6 +1,7 @@
 """Beta-divergences of data to a CP model."""
 
 from dataclasses import dataclass
+from math import prod
 
 from torch import Tensor
 
@@ -44,3 +45,11 @@ class BetaFit(DataTerm):
     def value(self, factors: Factors) -> Tensor:
         """Sum the divergence over all entries, in float64."""
         return self.data.divergence([factors[m] for m in self.modes], self.beta)
+
+    def direct(self, factors: Factors) -> Tensor:
+        """Sum it from float64 factors: where model and data are nearly equal, logarithms of their ratio cancel."""
+        return self.value({m: factors[m].double() for m in self.modes})
+
+    def magnitude(self) -> Tensor:
+        """Return the number of entries times the mean to the power beta: the sum of the data for Kullback-Leibler."""
+        return self.data.mean().pow(self.beta) * prod(self.data.shape)

@@ -59,3 +59,7 @@ class Fit(DataTerm):
     def direct(self, factors: Factors) -> Tensor:
         """Sum the residual itself: this needs all entries of the model, and nothing cancels."""
         return self.data.residual_sq([factors[m] for m in self.modes])
+
+    def magnitude(self) -> Tensor:
+        """Return `||X||^2`."""
+        return self.data.sqnorm()

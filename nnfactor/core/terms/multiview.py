@@ -94,6 +94,10 @@ class Views(Term):
         distances = [s * fit.direct(factors) for s, fit in zip(self.scales, self.fits, strict=True)]
         return (factors[self.weights] * torch.stack(distances, dim=-1).unsqueeze(-2)).sum((-2, -1))
 
+    def magnitude(self) -> Tensor | float:
+        """Return `sum_p s_p ||X^p||^2`: the weights are at most 1."""
+        return sum(s * fit.magnitude() for s, fit in zip(self.scales, self.fits, strict=True))
+
 
 @dataclass(frozen=True, eq=False)
 class Labels(Term):

@@ -47,10 +47,13 @@ class PolynomialFit(DataTerm):
     def value(self, factors: Factors) -> Tensor:
         """Compute the three sums; correct to rounding of `sum_i (x_i'x_i)^d`."""
         V, W = (factors[m] for m in self.modes)
-        own = self.data.cache(("poly", self.degree), (), lambda: sample_sqnorms(self.data).pow(self.degree).sum())
         cross = (V.double() * self._products(W).double().pow(self.degree)).sum((-2, -1))
         square = (gram(V.double()) * gram(W.double()).pow(self.degree)).sum((-2, -1))
-        return (own - 2 * cross + square).clamp(min=0)
+        return (self.magnitude() - 2 * cross + square).clamp(min=0)
+
+    def magnitude(self) -> Tensor:
+        """Return `sum_i (x_i'x_i)^d`."""
+        return self.data.cache(("poly", self.degree), (), lambda: sample_sqnorms(self.data).pow(self.degree).sum())
 
     def _products(self, W: Tensor) -> Tensor:
         """Compute `XW` in the data's precision; it is kept while W is the same."""

@@ -52,6 +52,10 @@ class SufficientStatistics(Term):
         penalty = (factors["energy"] * reduce(torch.mul, map(square_norms, Us))).sum((-2, -1))
         return self.square - 2 * cross + quadratic + penalty
 
+    def magnitude(self) -> Tensor | float:
+        """Return `||X||^2`."""
+        return self.square
+
 
 @dataclass(frozen=True, eq=False)
 class KLStatistics(Term):

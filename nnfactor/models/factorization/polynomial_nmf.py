@@ -83,7 +83,7 @@ class PolynomialNMF(InFeatureSpace):
         return cp_model(inputs, self.n_components, [term], rules, scales=scales, unit=unit)
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
-        """U in units of the data and V without: the start's objective, which `tol` is relative to, then scales too."""
+        """Start with U in units of the data and V without, so that the start scales with the data."""
         V, U = super()._draw(model, seed, svd)
         root = float(model.data[0].mean()) ** 0.5 or 1.0
         return [V / root, U * root]

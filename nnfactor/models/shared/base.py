@@ -39,8 +39,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
     n_components: int = field(kw_only=False)
     init: Any = "auto"
     n_init: int = 1
-    max_iter: int = 500
-    tol: float = 1e-4
+    max_iter: int = 2000
+    tol: float = 3e-5
     random_state: Any = None
     device: Any = "auto"
     dtype: Any = "auto"

@@ -1,0 +1,50 @@
+"""When a problem has settled, and how exactly its objective is read to know.
+
+A fall counts against the present objective. Against that of the start it would depend on what does not matter: a
+constant under the data or a poor start makes the start's objective as large as one likes. `docs/findings/stopping.md`
+compares rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..terms.base import Factors, Term
+
+# A change is none below these shares of the squared norm of the data and of its rounding. The first is the objective of
+# an exact fit for any use: its residual is 3e-7 of the data. By the second, direct readings in float32 scatter.
+EXACT, NOISE = 1e-13, 0.01
+
+
+def precision_of(terms: Sequence[Term], factors: Factors, tol: float) -> tuple[float, float]:
+    """Return the change that is none, and the objective below which the rounding of the norm hides changes by `tol`.
+
+    A `tol` below one unit in the last place is not meant to end a run.
+    """
+    eps = torch.finfo(max(factors.values(), key=Tensor.dim).dtype).eps
+    norm = float(sum(term.magnitude() for term in terms))
+    return norm * max(EXACT, NOISE * eps), eps * norm / tol if tol >= eps else 0.0
+
+
+def read_objective(terms: Sequence[Term], values: Tensor, factors: Factors, finest: float) -> Tensor:
+    """Move the objective of every problem to the host; below `finest` sum it directly, from float64 factors.
+
+    That costs about a product with the data, and only nearly exact fits need it.
+    """
+    values = values.reshape(-1).cpu()
+    coarse = values < finest
+    if not coarse.any():
+        return values
+    wide = {name: F.double() for name, F in factors.items()}
+    direct: Any = sum(term.direct(wide) for term in terms)
+    return torch.where(coarse, direct.reshape(-1).cpu(), values)
+
+
+def has_settled(before: np.ndarray, now: np.ndarray, tol: float, least: float) -> np.ndarray:
+    """Tell which objectives fell by no more than `tol` times themselves or by less than `least`, and did not rise."""
+    return (before - now <= np.maximum(tol * now, least)) & (now - before <= least)
