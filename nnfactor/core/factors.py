@@ -144,7 +144,7 @@ def zero_factor(rows: int, like: Tensor) -> Tensor:
 
 def draw_factor(rows: int, k: int, generator: torch.Generator, device: torch.device) -> Tensor:
     """Draw a float64 factor of |normal| numbers, component by component; on the CPU: the same for all devices."""
-    return torch.randn(k, rows, generator=generator, dtype=torch.float64).abs_().to(device).mT
+    return torch.randn(k, rows, generator=generator, dtype=torch.float64, device=generator.device).abs_().to(device).mT
 
 
 def select_rows(F: Tensor, index: Tensor) -> Tensor:

@@ -29,7 +29,9 @@ class CSR:
         """The matrix as one torch tensor, assembled when first used."""
         with warnings.catch_warnings():  # "sparse CSR is in beta", once per process
             warnings.simplefilter("ignore", UserWarning)
-            return torch.sparse_csr_tensor(self.crow, self.col, self.values, self.shape, check_invariants=False)
+            return torch.sparse_csr_tensor(
+                self.crow, self.col, self.values, self.shape, device=self.values.device, check_invariants=False
+            )
 
     @classmethod
     def from_scipy(cls, S: Any, device: torch.device, dtype: torch.dtype) -> "CSR":

@@ -105,7 +105,9 @@ class SparseTensor(StoredEntries):
     def take(self, rows: Tensor) -> "SparseTensor":
         """Copy some samples, on the host."""
         first, *others = self.coordinates()
-        place = torch.full(self.shape[:1], -1, device=self.device).index_put_((rows,), torch.arange(len(rows)).to(rows))
+        place = torch.full(self.shape[:1], -1, device=self.device).index_put_(
+            (rows,), torch.arange(len(rows), device=rows.device).to(rows)
+        )
         at = place[first]
         here = at >= 0
         coords = [index[here].cpu().numpy() for index in (at, *others)]

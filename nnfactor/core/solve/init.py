@@ -29,7 +29,7 @@ def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
     A mode of length one starts at ones: the start is that of the data without it. Data of zeros start at zero, their
     minimum.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator("cpu").manual_seed(seed)
     long = [d > 1 for d in data.shape] if max(data.shape) > 1 else [True] * data.order
     scale = (data.mean() / n_components).pow(1.0 / sum(long))
     draw = lambda d: draw_factor(d, n_components, generator, data.device) * scale
@@ -70,8 +70,9 @@ def truncated_svd(
     are solved in float64. Returns `(n, r)`, `(r,)`, `(m, r)`.
     """
     size = min(rank + oversampling, *data.shape)
-    generator = torch.Generator().manual_seed(seed)
-    Q = torch.randn(data.shape[1], size, generator=generator, dtype=torch.float64).to(data.device, data.dtype)
+    generator = torch.Generator("cpu").manual_seed(seed)
+    drawn = torch.randn(data.shape[1], size, generator=generator, dtype=torch.float64, device="cpu")
+    Q = drawn.to(data.device, data.dtype)
     for product in (data.times, *powers * (data.times_transposed, data.times)):
         Q = torch.linalg.qr(product(Q).double())[0].to(data.dtype)
     B = data.times_transposed(Q).double()

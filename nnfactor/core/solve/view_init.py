@@ -32,7 +32,7 @@ def start_views(
     height = float(side.mean() / n_components) ** 0.5
     heights = [height, *(0.0 if height == 0 else float(_size(X)) / n_components / height for X in views)]
     shapes = [(views[0].shape[0], seed), *((X.shape[1], seed + 1) for X in views)]  # all views from one seed
-    generators = [torch.Generator().manual_seed(number % 2**63) for _, number in shapes]
+    generators = [torch.Generator("cpu").manual_seed(number % 2**63) for _, number in shapes]
     draws = [draw_factor(n, n_components, g, side.device) for (n, _), g in zip(shapes, generators, strict=True)]
     return [F.to(side.dtype) * h for F, h in zip(draws, heights, strict=True)]
 

@@ -107,7 +107,7 @@ class CoTraining(SemiSupervised):
         for p, ridge, fit, known in zip(used, ridges, fits, taught, strict=True):
             self.taught_[p], own[p] = known, ridge.to_data(*fit, inputs.views[p].scale)
         self.coef_, self.intercept_ = ([as_given(F, inputs) for F in part] for part in zip(*own, strict=True))
-        shares = torch.where(Y.sum(1, keepdim=True) > 0, Y, _clip(torch.as_tensor(scores).to(Y)))
+        shares = torch.where(Y.sum(1, keepdim=True) > 0, Y, _clip(torch.as_tensor(scores, device=Y.device).to(Y)))
         return shares, shares
 
     def _predict_scores(self, inputs: Inputs) -> Tensor:

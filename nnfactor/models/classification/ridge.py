@@ -27,7 +27,7 @@ class Ridge:
         """Prepare one view, as it was read."""
         X, device = inputs.samples64(), inputs.data.device
         if not isinstance(X, Tensor):
-            mean, offset = np.ravel(X.mean(axis=0)), torch.zeros(X.shape[1], dtype=torch.float64)
+            mean, offset = np.ravel(X.mean(axis=0)), torch.zeros(X.shape[1], dtype=torch.float64, device="cpu")
             energy = X.power(2).sum() / X.shape[0] - mean @ mean
         else:
             offset = X.mean(0)

@@ -155,7 +155,8 @@ class Space:
         P, m = U / s, torch.from_numpy(mean)
         sums, pad = P.sum(0), min(pad, len(mean) - len(s))
         basis = lambda W: torch.from_numpy(X.T @ (P @ W).numpy()) - m[:, None] * (sums @ W)
-        outside = torch.randn(len(mean), pad, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+        seeded = torch.Generator("cpu").manual_seed(0)
+        outside = torch.randn(len(mean), pad, dtype=torch.float64, generator=seeded, device="cpu")
         inside = P.mT @ torch.from_numpy(X @ outside.numpy()) - sums[:, None] * (m @ outside)
         outside = torch.linalg.qr(outside - basis(inside))[0]
         Y = torch.cat([U * s, U.new_zeros(len(U), pad)], dim=1)

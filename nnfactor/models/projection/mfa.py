@@ -192,7 +192,7 @@ class MFA(_MarginalFisher):
 
     def _choose_samples(self, codes: np.ndarray, *graphs: Graph) -> np.ndarray:
         """Return those with a label or a link."""
-        degree = sum(links.degree(torch.zeros(1, dtype=torch.float64)) for links in graphs)
+        degree = sum(links.degree(torch.zeros(1, dtype=torch.float64, device="cpu")) for links in graphs)
         return np.flatnonzero((codes >= 0) | (np.ravel(degree) > 0))
 
 
@@ -295,7 +295,7 @@ class _Principal:
         if links.cliques is not None:
             codes = links.cliques[keep]
             F = F + self.rows.within(codes, links.clique_weight * np.bincount(codes[codes >= 0]))
-        weight = float(links.degree(torch.zeros(1, dtype=torch.float64)).sum())
+        weight = float(links.degree(torch.zeros(1, dtype=torch.float64, device="cpu")).sum())
         noise = weight * (16 * EPS * self.lengths[0] / self.lengths).square()  # of squared differences of equal samples
         return F * 0 if bool((F.diagonal() <= noise).all()) else (F + F.mT) / 2
 

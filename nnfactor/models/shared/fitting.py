@@ -219,8 +219,8 @@ def stack_starts(
     state = dict(zip(start, starts[0] if len(starts) == 1 else init.stack(starts), strict=True))
     weights = [getattr(t, "weight", None) for t in model.terms]
     for weight in (w for w in weights if isinstance(w, Weight)):
-        values = torch.tensor([weight.values[i] for i, _ in problems], dtype=torch.float64)
-        state[weight.name] = (values[0] if len(starts) == 1 else values).to(inputs.data.device)
+        values = torch.tensor([weight.values[i] for i, _ in problems], dtype=torch.float64, device=inputs.data.device)
+        state[weight.name] = values[0] if len(starts) == 1 else values
     return state
 
 

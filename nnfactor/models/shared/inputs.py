@@ -264,7 +264,9 @@ def _fold(X: Any, sample_shape: tuple[int, ...]) -> Any:
         return X.reshape(shape)
     X = to_csr(as_scipy(X)).tocoo()
     at = np.stack([X.row, *np.unravel_index(X.col, shape[1:])]).astype(np.int64)
-    return torch.sparse_coo_tensor(torch.from_numpy(at), torch.from_numpy(X.data), shape, check_invariants=False)
+    return torch.sparse_coo_tensor(
+        torch.from_numpy(at), torch.from_numpy(X.data), shape, device="cpu", check_invariants=False
+    )
 
 
 def move_to_cpu(value: Any) -> Any:
