@@ -90,7 +90,7 @@ def test_units_within_reach_are_one():
 def test_negative_entries_of_sparse_views_are_seen():
     rng = np.random.default_rng(0)
     signed, y = (rng.random((12, 5)) - 0.5) * (rng.random((12, 5)) > 0.4), np.repeat([0, 1, -1], 4)
-    make = lambda: SULF(2, signed="semi", random_state=0, max_iter=5, tol=0)
+    make = lambda: SULF(2, signed="semi", lam=12.0, random_state=0, max_iter=5, tol=0)
     dense, sparse = (
         make().fit([signed, abs(signed)], y),
         make().fit([sp.csr_array(signed), sp.csr_array(abs(signed))], y),

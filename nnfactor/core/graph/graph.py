@@ -9,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from ..arrays import as_array
+from ..arrays import as_array, as_numbers
 from ..cache import TensorCache
 from ..data.as_data import as_scipy, as_tensor, is_sparse, precision, to_csr
 from ..data.csr import CSR, narrow_csr
@@ -258,10 +258,10 @@ def _canonical(adjacency: Any) -> sp.csr_array:
     name = "the adjacency"
     sparse = is_sparse(adjacency)
     given = adjacency if isinstance(adjacency, Tensor) or sparse else as_array(adjacency, name)
-    S = to_csr(
-        as_scipy(given, name) if sparse else sp.csr_array(as_tensor(given, name).cpu().numpy()), name, np.float64
-    )
-    S = S.copy()
+    if isinstance(given, Tensor) and not sparse:
+        given = as_tensor(given, name).cpu().numpy()
+    values = as_scipy(given, name) if sparse else sp.csr_array(as_numbers(given, name).astype(np.float64))
+    S = to_csr(values, name, np.float64).copy()
     S.setdiag(0)
     bad = int((~np.isfinite(S.data)).sum())
     if bad:

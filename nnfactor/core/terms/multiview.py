@@ -49,8 +49,6 @@ class Views(Term):
     weights: str = "pi"
     scales: tuple[float, ...] = ()
     excluded: tuple[int, ...] = ()
-    _scales: Tensor = field(init=False, repr=False)  # float64 (P,)
-    _extra: Tensor = field(init=False, repr=False)  # what excluded views cost more: infinity
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fits", tuple(self.fits))
@@ -58,9 +56,6 @@ class Views(Term):
         if len(scales) != len(self.fits):
             raise ValueError(f"scales has {len(scales)} numbers, but there are {len(self.fits)} views")
         object.__setattr__(self, "scales", scales)
-        extra = [np.inf if p in self.excluded else 0.0 for p in range(len(scales))]
-        for name, values in (("_scales", scales), ("_extra", extra)):
-            object.__setattr__(self, name, torch.from_numpy(np.array(values)).to(self.fits[0].data.device))
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -75,15 +70,20 @@ class Views(Term):
         """
         pi = factors[self.weights]
         if name == self.weights:
-            return Block(linear_plus=(self.distances(factors).clamp(min=0) + self._extra) / 2)
-        weights = self._scales.to(pi.dtype) * (pi if name == self.fits[0].modes[0] else pi + (pi == 0))
+            left_out = lambda p, d: torch.full_like(d, torch.inf) if p in self.excluded else d
+            costs = [left_out(p, d) for p, d in enumerate(self._each(factors))]
+            return Block(linear_plus=torch.stack(costs, dim=-1).clamp(min=0).unsqueeze(-2) / 2)
+        followed = pi if name == self.fits[0].modes[0] else pi + (pi == 0)
         here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
-        return add_weighted([self.fits[p].block(factors, name) for p in here], [weights[..., p : p + 1] for p in here])
+        weights = [self.scales[p] * followed[..., p : p + 1] for p in here]
+        return add_weighted([self.fits[p].block(factors, name) for p in here], weights)
 
     def distances(self, factors: Factors) -> Tensor:
         """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`."""
-        each = torch.stack([fit.value(factors) for fit in self.fits], dim=-1)
-        return (each * self._scales).unsqueeze(-2)
+        return torch.stack(self._each(factors), dim=-1).unsqueeze(-2)
+
+    def _each(self, factors: Factors) -> list[Tensor]:
+        return [s * fit.value(factors) for s, fit in zip(self.scales, self.fits, strict=True)]
 
     def value(self, factors: Factors) -> Tensor:
         """Compute the weighted sum of the distances."""
