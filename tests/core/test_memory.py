@@ -49,6 +49,12 @@ def fit(n):
     NMF(10, init="random", loss={loss}, solver="mu", max_iter=1, tol=0).fit(X)
 """
 
+CLASSES = """
+from nnfactor import SULF
+def fit(n):
+    SULF(5, init="random", max_iter=2, tol=0, random_state=0).fit([rng.random((n, 20))], np.arange(n) % (n // 3))
+"""
+
 TENSOR = """
 def fit(n):
     at = torch.from_numpy(rng.integers(n, size=(3, 100 * n)))
@@ -96,3 +102,9 @@ def test_ratios_of_a_batch_are_summed_in_place(loss):
 def test_powers_of_a_sparse_model_are_summed_in_place():
     # 80 000 entries, 1 MB, the factors 1 MB; a factor for every block of rows would be 240 MB
     assert growth(SPARSE_RATIOS.format(loss=1.5), 4_000) < 100
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss counts kilobytes on Linux only")
+def test_label_distributions_cost_a_few_copies_of_the_labels():
+    # 3000 samples, 1000 classes: 24 MB a copy; all pairs of classes for every sample would be 24 GB
+    assert growth(CLASSES, 3000) < 500

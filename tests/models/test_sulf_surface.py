@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sulf_reference import K, fitted, problem, quiet_fit, same
 
-from nnfactor import NMF
+from nnfactor import N2S2L, NGE, NMF, GraphNMF, batch_fit
 from nnfactor.models.factorization.sulf import SULF
 
 pytestmark = pytest.mark.filterwarnings("ignore:SULF learned to use view")  # the default lam does on most of these
@@ -202,6 +202,36 @@ class TestSurface:
         with pytest.raises(ValueError, match=match):
             model.fit(views, y)
         assert not hasattr(model, "embedding_")
+
+    @pytest.mark.parametrize(
+        "model, weight",
+        [
+            (SULF(K), "beta"),
+            (SULF(K), "gamma"),
+            (SULF(K), "lam"),
+            (NGE(K), "alpha"),
+            (N2S2L(K), "beta"),
+            (GraphNMF(K), "lam"),
+        ],
+    )
+    def test_weights_beyond_float32(self, model, weight):
+        X, y = problem()[0][1], np.arange(14) % 3
+        y = y if isinstance(model, SULF | NGE | N2S2L) else None
+        model = clone(model).set_params(**{weight: 1e39}, random_state=0, max_iter=3, tol=0)
+        with pytest.raises(ValueError, match=rf"{weight}=1e\+39 is beyond the range of float32; lower it"):
+            model.fit(X.astype(np.float32), y)
+        quiet_fit(model, X, y)
+        if isinstance(model, NGE | SULF):
+            with pytest.raises(ValueError, match=rf"estimators\[0\]: {weight}=1e\+39 is beyond"):
+                batch_fit([model, clone(model)], X.astype(np.float32), y)
+
+    def test_weights_beyond_float32_in_the_unit_of_tiny_views(self):
+        views, y, _ = problem()
+        tiny = [(X * 1e-30).astype(np.float32) for X in views]
+        with pytest.raises(ValueError, match=r"lam=1 is .*e\+\d\d times the squared size of the views, .* float32"):
+            SULF(K, scale_views=False, random_state=0).fit(tiny, y)
+        quiet_fit(SULF(K, random_state=0), tiny, y)
+        quiet_fit(SULF(K, random_state=0, scale_views=False, dtype="float64"), tiny, y)
 
     def test_pickle_clone_and_determinism(self):
         views, y, _ = problem()

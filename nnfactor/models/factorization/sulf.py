@@ -227,21 +227,22 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, k, unit = [view.data for view in inputs.views], int(self.n_components), learnt["unit"]
+        weight_of = lambda name: scale_weight(name, getattr(self, name), unit, data[0].dtype)
         bases = [f"U{p + 1}" for p in range(len(data))]
         free = [X.smallest() < 0 for X in data]
         fits = [(SemiFit if f else Fit)(X, ("V", U)) for X, U, f in zip(data, bases, free, strict=True)]
         views = Views(
             tuple(fits), scales=learnt["scales"], excluded=learnt["constant"] if are_learned(self.view_weights) else ()
         )
-        terms: list[Term] = [views, L2("pi", scale_weight(self.lam, unit))]
+        terms: list[Term] = [views, L2("pi", weight_of("lam"))]
         # updates in the order of Algorithm 1: W (Eq. 15), all U^p (19), V (26 and 27), pi (28)
         rules: dict[str, Rule] = {U: unconstrained if f else multiplicative for U, f in zip(bases, free, strict=True)}
         rules["V"] = partial(multiplicative, power=float(self.exponent))
         if self.beta > 0 and len(learnt["classes_"]):
-            weight, printed = scale_weight(self.beta, unit), self.v_rule == "printed"
-            terms.append(Labels(learnt["targets"], learnt["known"], weight=weight, printed=printed))
+            printed = self.v_rule == "printed"
+            terms.append(Labels(learnt["targets"], learnt["known"], weight=weight_of("beta"), printed=printed))
             if self.gamma > 0:
-                terms.append(L21("W", scale_weight(self.gamma, unit), float(self.eps)))
+                terms.append(L21("W", weight_of("gamma"), float(self.eps)))
             rules = {"W": least_squares, **rules}
         if are_learned(self.view_weights):
             rules["pi"] = simplex

@@ -114,10 +114,20 @@ def fit_together(
             members = []
             for estimator in family:
                 with labelled(label, estimator):
+                    check_range(estimator, inputs.data.dtype)
                     members.append(Member(estimator, estimator._model(inputs, learnt), seeds[id(estimator)]))
             for batch in batches(members):
                 for member, run in run_batch(batch, inputs, learnt, max_bytes, label):
                     publish(member, inputs, learnt, run, noted)
+
+
+def check_range(estimator: Any, dtype: torch.dtype) -> None:
+    """Refuse a weight that the dtype of the work cannot hold."""
+    for name in estimator._weights:
+        value = getattr(estimator, name)
+        if value > torch.finfo(dtype).max:
+            kind = str(dtype).removeprefix("torch.")
+            raise ValueError(f"{name}={value:g} is beyond the range of {kind}; lower it, or use dtype='float64'")
 
 
 def draw_seeds(estimator: Any) -> list[int]:

@@ -161,9 +161,15 @@ def given_views(arrays: Any, model: Model) -> tuple[list[Tensor], Tensor | None]
     return factors, view_weights(weights[0].cpu(), like, P) if weights else None
 
 
-def scale_weight(weight: float, unit: float) -> float:
-    """Return a penalty's weight in an objective divided by `unit`, kept finite."""
-    return min(float(weight) / unit, 1e280) if unit else 1e280 * (weight > 0)
+def scale_weight(name: str, weight: float, unit: float, dtype: torch.dtype) -> float:
+    """Return a penalty's weight in an objective divided by `unit`, kept finite in float64 and refused in float32."""
+    scaled = min(float(weight) / unit, 1e280) if unit else 1e280 * (weight > 0)
+    if scaled > torch.finfo(dtype).max:
+        raise ValueError(
+            f"{name}={weight:g} is {scaled:.2g} times the squared size of the views, beyond the range of "
+            f"{str(dtype).removeprefix('torch.')}; use scale_views=True or dtype='float64'"
+        )
+    return scaled
 
 
 def _read_all(views: list[Any], known: list[View], reset: bool, signed: bool, device: Any, dtype: Any) -> list[Inputs]:
