@@ -63,7 +63,7 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     if labels.shape != (n_samples,):
         raise ValueError(f"y has shape {labels.shape}, X has {n_samples} samples; one label per sample is needed")
     if labels.dtype.kind == "c":
-        raise ValueError("y is complex; labels are numbers, strings or objects")
+        raise ValueError("Complex data not supported: y is complex; labels are numbers, strings or objects")
     if labels.dtype.kind in "fiub":
         known = ~((labels == -1) | np.isnan(labels)) if labels.dtype.kind != "b" else np.ones(n_samples, dtype=bool)
     else:

@@ -3,6 +3,7 @@
 from .classification.co_regularized_spectral import PairwiseCoRegularizedSpectral
 from .classification.co_training import CoTraining
 from .classification.label_propagation import HarmonicFunction, LocalGlobalConsistency
+from .classification.labelled_only import LabelledOnly
 from .classification.lap_rlsc import LapRLSC
 from .classification.src import SRC
 from .classification.srlsc import SRLSC
@@ -38,6 +39,7 @@ __all__ = [
     "GraphNMF",
     "HarmonicFunction",
     "KernelNMF",
+    "LabelledOnly",
     "LapRLSC",
     "LocalGlobalConsistency",
     "MarginalFisher",

@@ -3,6 +3,7 @@
 import pytest
 from estimators import MATRIX
 from expected_failures import expected_failures
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from nnfactor import (
@@ -13,6 +14,7 @@ from nnfactor import (
     SRLSC,
     CoTraining,
     HarmonicFunction,
+    LabelledOnly,
     LapRLSC,
     LocalGlobalConsistency,
     PairwiseCoRegularizedSpectral,
@@ -26,6 +28,7 @@ INSTANCES = [
     HarmonicFunction(),
     LocalGlobalConsistency(),
     CoTraining(),
+    LabelledOnly(KNeighborsClassifier(1)),
     PairwiseCoRegularizedSpectral(2),
     DPCA(),
     MFA(2),

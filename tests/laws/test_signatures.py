@@ -15,6 +15,7 @@ SIGNATURES = {
     "CoTraining": f"(*, n_rounds=30, n_per_class=1, alpha=0.001, {WHERE})",
     "DPCA": f"(n_components=2, *, eta=1.0, lam=1.0, {WHERE})",
     "HarmonicFunction": f"(*, class_mass=False, {GRAPH}, {WHERE})",
+    "LabelledOnly": "(estimator)",
     "LapRLSC": f"(*, CA=0.005, CI=0.01, sigma=0.5, graph='knn', n_neighbors=7, normalize=True, {WHERE})",
     "LocalGlobalConsistency": f"(*, alpha=0.99, {GRAPH}, {WHERE})",
     "MFA": f"(n_components, *, {FISHER}, {WHERE})",

@@ -2,7 +2,16 @@
 
 MARKER = {"check_classifiers_classes": "uses -1 as a class, which marks unlabelled samples here"}
 
-SEMI_SUPERVISED = ("CoTraining", "HarmonicFunction", "LapRLSC", "LocalGlobalConsistency", "SRC", "SRLSC", "SULF")
+SEMI_SUPERVISED = (
+    "CoTraining",
+    "HarmonicFunction",
+    "LabelledOnly",
+    "LapRLSC",
+    "LocalGlobalConsistency",
+    "SRC",
+    "SRLSC",
+    "SULF",
+)
 
 EXPECTED: dict[str, dict[str, str]] = dict.fromkeys(SEMI_SUPERVISED, MARKER) | {
     "PairwiseCoRegularizedSpectral": {

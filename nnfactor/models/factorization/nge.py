@@ -111,7 +111,8 @@ keep_embeddings
     Attributes
     ----------
     embedding_ : (n_samples, k)
-        The fitted, graph-informed V. `transform` computes coefficients without the graphs.
+        The fitted, graph-informed V. `transform` computes coefficients without the graphs. A classifier behind it in a
+        pipeline gets y with its -1, and takes that for a class, unless it is in a `LabelledOnly`.
     factors_ : list of (d_b, k), columns of unit length, or zero; the norms are in V
     graph_ : (Graph, Graph); classes_ : array; n_discriminative_ : int
     components_, loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, sample_shape_, fit_info_
