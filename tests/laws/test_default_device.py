@@ -19,7 +19,11 @@ FACTORIES = {
 }
 X, Y = blocks(24), labels(24)
 CUBE = blocks(24, 24).reshape(24, 4, 6)
-ROWS = {**MATRIX, **SUPERVISED, "PairwiseCoRegularizedSpectral": lambda: PairwiseCoRegularizedSpectral(2, random_state=0)}
+ROWS = {
+    **MATRIX,
+    **SUPERVISED,
+    "PairwiseCoRegularizedSpectral": lambda: PairwiseCoRegularizedSpectral(2, random_state=0),
+}
 
 
 @pytest.fixture
