@@ -4,9 +4,8 @@ Docstrings cite papers by author and year; README, "Papers by key", has the titl
 """
 
 from . import core, graphs, kernels, metrics, models
+from .core.version import VERSION as __version__
 from .models import *  # noqa: F403
 from .models.shared.batch import batch_fit
 
-__version__ = "0.1.0"
-
-__all__ = ["batch_fit", "core", "graphs", "kernels", "metrics", *models.__all__]
+__all__ = ["__version__", "batch_fit", "core", "graphs", "kernels", "metrics", *models.__all__]

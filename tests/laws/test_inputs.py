@@ -1,6 +1,12 @@
 """What estimators read, and what they refuse by name: masks, text, dates, formats, devices, dtypes."""
 
+import copy
 import datetime
+import inspect
+import pickle
+import re
+import sys
+from collections import namedtuple
 
 import numpy as np
 import pandas as pd
@@ -8,7 +14,10 @@ import pytest
 import scipy.sparse as sp
 import torch
 from estimators import MATRIX, SUPERVISED, blocks, labels
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 
+import nnfactor
 from nnfactor import (
     NMF,
     NTF,
@@ -25,6 +34,8 @@ from nnfactor.core import as_data, as_graph
 X, Y = blocks(24), labels(24)
 ALL = {**MATRIX, **SUPERVISED, "PairwiseCoRegularizedSpectral": lambda **kw: PairwiseCoRegularizedSpectral(2, **kw)}
 ONE_A_CLASS = {type(make()).__name__: make for make in ALL.values()}
+FACTORIZATIONS = {type(make()).__name__ for make in MATRIX.values()}
+Start = namedtuple("Start", ["V", "U"])
 every_estimator = pytest.mark.parametrize("key", ONE_A_CLASS)
 
 
@@ -195,3 +206,101 @@ class TestDevicesAndDtypes:
         for dtype in (None, 3.5, "f2", "int64", int, "nonsense", []):
             with pytest.raises(ValueError, match=r"dtype=.* is not supported; use 'auto', 'float32' or 'float64'"):
                 make(key, dtype=dtype).fit(X, Y)
+
+
+class TestParameters:
+    def test_names_of_losses(self):
+        counts = np.random.default_rng(0).poisson(3.0, (12, 6)) + 1.0
+        for name, beta in (("kl", 1), ("kullback-leibler", 1.0), ("itakura-saito", 0), ("frobenius", 2)):
+            for k in (NMF, NTF):
+                a, b = (k(2, loss=loss, random_state=0, max_iter=20, tol=0).fit(counts) for loss in (name, beta))
+                assert a.loss_ == b.loss_
+        assert NMF(2, loss="kl", batch_size=5, random_state=0, max_iter=2, tol=0).fit(counts).n_steps_ == 6
+        assert NMF(2, loss="kl", random_state=0).partial_fit(counts).n_steps_ == 1
+        with pytest.raises(ValueError, match="'itakura-saito' with data of 2 dimensions has no mini-batches"):
+            NMF(2, loss="itakura-saito", batch_size=5).fit(counts)
+        with pytest.raises(ValueError, match=r"loss='euclidean' is not known; use 'frobenius'.*'kl'"):
+            NMF(2, loss="euclidean").fit(counts)
+
+    @every_estimator
+    def test_a_generator_of_numpy_draws_the_seeds(self, key):
+        if "random_state" in make(key).get_params():
+            a, b, c = (make(key).set_params(random_state=np.random.default_rng(seed)) for seed in (3, 3, 4))
+            seeds = [model.fit(X, Y).fit_info_.get("seeds") for model in (a, b, c)]
+            assert seeds[0] == seeds[1] and (seeds[0] is None or seeds[0] != seeds[2])
+        stream = NMF(2, random_state=np.random.default_rng(0)).partial_fit(X)
+        assert stream.n_steps_ == 1
+
+    def test_no_global_generator_is_touched_with_a_seed(self):
+        before = np.random.get_state()[1].copy(), torch.get_rng_state().clone()
+        for key in ONE_A_CLASS:
+            make(key).fit(X, Y)
+        assert np.array_equal(before[0], np.random.get_state()[1]) and torch.equal(before[1], torch.get_rng_state())
+
+    @every_estimator
+    def test_named_tuples_are_pickled_and_copied(self, key):
+        model = make(key)
+        if "init" in model.get_params():
+            first = model.fit(X, Y)
+            arrays = (getattr(first, "Z_", first.embedding_), *first.factors_)
+            start = Start(*arrays)
+            model = make(key).set_params(init=start).fit(X, Y)
+            for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), clone(model)):
+                assert type(again.init).__name__ == "Start" and np.array_equal(again.init[1], start[1])
+
+
+class TestMessages:
+    def test_modes_in_another_order_and_one_sample(self):
+        cube = blocks(12, 24).reshape(12, 4, 6)
+        model = NTF(2, random_state=0, max_iter=5, tol=0).fit(cube)
+        with pytest.raises(ValueError, match=r"must be \(n_samples, 4, 6\): are its modes in another order"):
+            model.transform(cube.transpose(0, 2, 1))
+        for one in (cube[0], torch.from_numpy(cube[0])):
+            with pytest.raises(ValueError, match=r"one sample; hand in X\[None\]"):
+                model.transform(one)
+        assert model.transform(cube[0][None]).shape == (1, 2)
+
+    def test_a_loss_beyond_the_range_is_told(self):
+        with pytest.warns(ConvergenceWarning, match="loss_ beyond the floating-point range"):
+            model = NMF(2, random_state=0, max_iter=20, tol=0).fit(X * 1e300)
+        assert np.isinf(model.loss_) and np.isfinite(model.embedding_).all()
+
+    def test_numbers_below_the_smallest_normal_one(self):
+        tiny = X.copy()
+        tiny[2, 3] = 1e-310
+        with pytest.raises(ValueError, match="without zeros, and without numbers below the smallest normal one"):
+            NMF(2, loss=0).fit(tiny)
+
+    @pytest.mark.parametrize("solver", ["multiplicative", "projected"])
+    def test_a_start_with_equal_columns_is_told(self, solver):
+        ones = (np.ones((24, 3)), np.ones((8, 3)))
+        settings = {"random_state": 0, "max_iter": 20, "tol": 0}
+        with pytest.warns(ConvergenceWarning, match="equal components 0 and 1, for init has"):
+            NMF(3, solver=solver, init=ones, **settings).fit(X)
+        NMF(3, init=ones, **settings).fit(X)  # one column after the other: they part
+        with pytest.warns(ConvergenceWarning, match="positions 1.*equal components"):
+            batch_fit([NMF(3, solver=solver, **settings), NMF(3, solver=solver, init=ones, **settings)], X)
+
+    @every_estimator
+    def test_versions(self, key):
+        model = make(key).fit(X, Y)
+        assert model.fit_info_["nnfactor"] == nnfactor.__version__
+        pickle.loads(pickle.dumps(model))
+        model.fit_info_["nnfactor"] = "0.0.1"
+        with pytest.warns(UserWarning, match=f"{key} was pickled by nnfactor 0.0.1 and is loaded by"):
+            pickle.loads(pickle.dumps(model))
+
+    def test_tensorly_is_needed_for_its_own_kind_only(self, monkeypatch):
+        model = make("NMF").fit(X)
+        assert model.to_cp().rank == 3
+        monkeypatch.setitem(sys.modules, "tensorly.cp_tensor", None)
+        with pytest.raises(ImportError, match="to_cp needs TensorLy: pip install tensorly"):
+            model.to_cp()
+
+    @pytest.mark.parametrize("key", [key for key in ONE_A_CLASS if key in nnfactor.__all__])
+    def test_every_parameter_has_a_line_of_its_own(self, key):
+        cls = getattr(nnfactor, key)
+        text = cls.__doc__.split("Parameters\n    ----------\n")[1].split("Attributes\n")[0]
+        named = re.findall(r"^    ([a-zA-Z_, ]+) :", text, re.MULTILINE)
+        told = {name.strip() for names in named for name in names.split(",")}
+        assert key not in FACTORIZATIONS or not set(inspect.signature(cls).parameters) - told

@@ -8,13 +8,14 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.base import Data
-from ..factors import as_factor, clone_factor, divide, select_rows, write_rows
+from ..factors import as_factor, clone_factor, divide, multiply_transposed, select_rows, write_rows
 from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
 from ..rules.multiplicative import multiplicative
 from ..terms.beta import BetaFit
 
 CHUNK = 1 << 23  # entries of the masked systems held at once
+TIE = 1e-10  # raises a unit diagonal: residuals grow by as little, and rounding moves coefficients by 1e-6
 STRETCH = 10  # multiplicative steps between two looks at the rows
 LIFT = 1e-3  # zeros of a start become this share of one that knows the sum of a row only: else they would stay
 
@@ -24,16 +25,32 @@ def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
 
     `G (k, k)` is the Gram matrix of the bases, `B (n, k)` the data against them; the answer is `(n, k)`, float64. A
     zero basis column gets coefficient 0. Block principal pivoting (Kim and Park 2011), all rows at once, started from
-    coordinate descent; a row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`.
+    coordinate descent; a row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`. Where
+    the minimisers are many (dependent bases), it is nearly the shortest of them, whatever the other rows are.
     """
     G, B = G.double(), B.double()
     d = G.diagonal().clamp(min=0).sqrt()
     dead = d == 0
     G = divide(divide(G, d[:, None].expand_as(G)), d.expand_as(G)) + torch.diag(dead.double())  # unit diagonal
     B = torch.where(dead, 0, B / torch.where(dead, 1, d))
+    G, B = _break_ties(G, B)
     step = max(1, CHUNK // max(1, G.shape[0] ** 2))
     scaled = torch.cat([_pivot(G, rows, max_rounds) for rows in B.split(step)])
     return torch.where(dead, 0, scaled / torch.where(dead, 1, d))
+
+
+def _break_ties(G: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
+    """Make the answer unique where G, of unit diagonal, is singular to rounding; else nothing changes.
+
+    Rounding of B across the range of G would decide among the minimisers: it is taken out, and the diagonal is raised.
+    """
+    if not bool(torch.isfinite(G).all()):
+        return G, B
+    values, vectors = torch.linalg.eigh(G)
+    within = vectors[:, values > len(G) * torch.finfo(G.dtype).eps * values[-1]]
+    if within.shape[1] == len(G):
+        return G, B
+    return G + TIE * torch.eye(len(G), dtype=G.dtype, device=G.device), multiply_transposed(B @ within, within)
 
 
 def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:

@@ -30,8 +30,8 @@ class BetaFit(DataTerm):
         super().__post_init__()
         if self.beta <= 0 and self.data.smallest() <= 0:
             raise ValueError(
-                f"beta = {self.beta:g} needs data without zeros (the divergence is infinite there); "
-                "use beta > 0 or add a small positive number to the data"
+                f"beta = {self.beta:g} needs data without zeros, and without numbers below the smallest normal one of "
+                f"{self.data.dtype} (the divergence is infinite there); use beta > 0 or add a small positive number"
             )
 
     def block(self, factors: Factors, name: str) -> Block:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...kernels import check_kernel, fix_kernel
 from ..shared.arrays import as_given
+from ..shared.fitting import read_random_state
 from ..shared.inputs import Inputs, PickledOnCPU, run_environment
 from ..shared.parameters import nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
@@ -40,7 +41,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
         Of "rbf" and "poly". "median": the median distance within the view, as in the paper.
     max_iter, tol : int, float
         Rounds end when the objective gains less than tol of itself: 10 to 20 of them with 1e-4; more gain little.
-    n_init, random_state : int, and int, RandomState or None
+    n_init, random_state : int, and int, RandomState, Generator or None
         Of k-means, the only random part; 20 starts, for a single one depends on luck.
     device : "auto", "cpu", "cuda" or "cuda:i"; dtype : "auto", "float32" or "float64"
         As for `DPCA`; results are float32 if every view is.
@@ -107,7 +108,8 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
                 found = dict(zip(used, bases, strict=True))
                 U = [found.get(p, torch.zeros_like(bases[0])) for p in range(len(sources))]
                 rows = torch.cat([torch.nn.functional.normalize(u, dim=1) for u in U], dim=1)
-            means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=self.random_state)
+            state = read_random_state(self.random_state)
+            means = KMeans(int(self.n_clusters), n_init=int(self.n_init), random_state=state)
             self.labels_ = means.fit(rows.cpu().numpy()).labels_
             self.embeddings_, self.embedding_ = [as_given(u, sources[0]) for u in U], as_given(rows, sources[0])
             self.history_, self.objective_ = np.array(history), history[-1]

@@ -44,8 +44,16 @@ class GraphNMF(Factorization):
         "multiplicative": the published rules. "m_matrix": V by solving the graph's systems. "hals": both factors
         column by column. "auto": HALS for U; for V the systems, then HALS. All are monotone, but for "auto" with
         `scale_free`, which has momentum as in `NGE` and is the fastest.
-    init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
-        As for `NMF`. `transform` computes coefficients without the graph.
+    init : {"auto", "random", "nndsvda"} or tuple (V, U), where restart 0 begins, as for `NMF`
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    transform_method : {"nnls", "pinv"}, coefficients of `transform`, without the graph: nonnegative, or of any sign
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
 
     Attributes
     ----------

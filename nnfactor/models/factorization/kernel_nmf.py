@@ -63,8 +63,14 @@ class KernelNMF(InFeatureSpace):
         "multiplicative": the paper's rules, U first, then V with the new U. "auto" is that of `NMF`, and faster.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         As for `NMF`, of R; both arrays (n, k).
-    n_init, max_iter, tol, random_state, device, dtype, callback, verbose
-        As for `NMF`. The kernel and its root are float64 whatever the dtype.
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data. The kernel and its root are float64
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
 
     Attributes
     ----------

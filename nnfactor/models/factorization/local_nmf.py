@@ -33,8 +33,15 @@ class LNMF(Factorization):
         Rank k.
     tol : float
         0: exactly `max_iter` iterations, as in the papers, for no objective falls. Otherwise as for `NMF`.
-    init, n_init, max_iter, transform_method, random_state, device, dtype, callback, verbose
-        As for `NMF`. `transform` solves least squares on the bases; the papers take "pinv".
+    init : {"auto", "random", "nndsvda"} or tuple (V, U), where restart 0 begins, as for `NMF`
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    transform_method : {"nnls", "pinv"}, least squares of `transform`: nonnegative, or of any sign, as in the papers
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
 
     Attributes
     ----------

@@ -36,9 +36,23 @@ class N2S2L(NGE):
         "marginal_fisher" means k1 = n_c - 1 here, as in the paper: all samples of a class are linked.
     neighbors : int, or adjacency (n, n)
         p of the neighbour graph, whose value the paper does not give (5 is common practice), or the graph itself.
-    solver, basis_rule, inner, inner_iter, inner_tol, sample_shape, init, n_init, max_iter, tol, transform_method, \
-random_state, device, dtype, callback, verbose, keep_embeddings
-        As for `NGE`; basis_rule="paper" is Eqs. 25 and 54.
+    solver : {"auto", "m_matrix", "multiplicative", "mu", "hals", "projected"}, as for `NGE`
+    basis_rule : {"exact", "paper"}, as for `NGE`; "paper" is Eqs. 25 and 54
+    inner : {"cg", "sweeps"}, how the graph systems of V are solved, as for `NGE`
+    inner_iter : int or "auto", conjugate gradient steps or sweeps
+    inner_tol : float or None, solve every system to this relative residual instead
+    sample_shape : tuple of int, optional, shape of one sample when `X` comes as flattened rows
+    init : {"auto", "random", "nndsvda"} or tuple (V, U1, ...), where restart 0 begins, as for `NMF`
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
+    keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
 
     Attributes
     ----------

@@ -96,9 +96,18 @@ class NGE(MiniBatches, Factorization):
         1000, for momentum needs a more exact V), to 24 at most.
     inner_tol : float or None
         Solve every system to this relative residual instead, e.g. 1e-10 for reference solutions. Slow.
-    sample_shape, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
-keep_embeddings
-        As for `NTF`.
+    sample_shape : tuple of int, optional, shape of one sample when `X` comes as flattened rows
+    init : {"auto", "random", "nndsvda"} or tuple (V, U1, ...), where restart 0 begins, as for `NMF`
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
+    keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
     batch_size : int or None
         As for `NMF`, without momentum, with the graphs over all samples: links between batches count, so that the
         objective above never rises. Batches gather linked samples and classes. At alpha = 100 and more, epochs

@@ -29,9 +29,9 @@ class NMF(MiniBatches, KnownBases, Factorization):
     ----------
     n_components : int
         Rank k; may exceed both dimensions.
-    loss : {"frobenius", "kullback-leibler"} or float
-        A number is the beta of a beta-divergence; 2 is "frobenius", 1 "kullback-leibler", 0 Itakura-Saito. beta <= 0
-        needs data without zeros.
+    loss : {"frobenius", "kullback-leibler", "kl", "itakura-saito"} or float
+        A number is the beta of a beta-divergence; 2 is "frobenius", 1 "kullback-leibler" (or "kl"), 0 "itakura-saito".
+        beta <= 0 needs data without zeros.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
         "auto" extrapolates. Frobenius: HALS with restarts (Ang and Gillis 2019), 4 sweeps for one product with the
         data, 6 from 40 components on, 5 for tensors, 2 for a matrix with more than nine zeros in ten, however it is
@@ -46,7 +46,7 @@ class NMF(MiniBatches, KnownBases, Factorization):
     n_init : int
         Restarts, run as one batch with a stop each; run 0 starts from `init`, the others at random; the best is kept.
     max_iter : int
-        Iterations at most; a fit that has not settled by then warns (ConvergenceWarning).
+        Iterations at most; 0 publishes the start. A fit that has not settled by then warns (ConvergenceWarning).
     tol : float
         Stop when the objective fell by no more than tol times itself over 10 iterations, without a rise: neither a
         constant under the data nor the size of the start decides. With the default most fits end within 0.1 % of what
@@ -55,8 +55,13 @@ class NMF(MiniBatches, KnownBases, Factorization):
     transform_method : {"nnls", "pinv"}
         How `transform` computes coefficients: exact nonnegative least squares (for other losses: the divergence
         itself), or the pseudo-inverse of the bases (can be negative).
-    random_state : int, RandomState or None
-        Draws one seed per restart. Global generators are never touched.
+    transform_tol, transform_max_iter : float, int
+        Of `transform` for other losses, which takes steps: a row stops when ten of them change none of its coefficients
+        by more than `transform_tol` times the largest; all stop after `transform_max_iter`. 1e-6 leaves coefficients
+        within about 1e-4, and most rows need 50 to 300 steps; larger values answer sooner. `fit_transform` starts from
+        `embedding_` and is soon there.
+    random_state : int, RandomState, Generator or None
+        Draws one seed per restart. None draws from numpy's global generator; with a seed no global one is touched.
     device : str or torch.device
         "auto": a tensor's own device, else CUDA if present, else the CPU.
     dtype : {"auto", "float32", "float64"}

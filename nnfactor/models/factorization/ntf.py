@@ -23,11 +23,22 @@ class NTF(NMF):
         CP rank k; may exceed every dimension.
     sample_shape : tuple of int, optional
         Shape of one sample when `X` comes as flattened rows, as scikit-learn pipelines hand it on.
-    loss, solver, init, n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose, \
-keep_embeddings
-        As for `NMF`; `init` arrays are (V, U1, U2, ...).
-    batch_size, forgetting
-        As for `NMF`; tensors with the Frobenius loss only.
+    loss : {"frobenius", "kullback-leibler", "kl", "itakura-saito"} or float, as for `NMF`
+    solver : {"auto", "multiplicative", "mu", "hals", "projected"}, as for `NMF`
+    init : {"auto", "random", "nndsvda"} or tuple (V, U1, U2, ...), where restart 0 begins, as for `NMF`
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
+    keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
+    transform_tol, transform_max_iter : float, int, when `transform` stops for other losses than Frobenius
+    batch_size : int or None, samples of a mini-batch, as for `NMF`; tensors with the Frobenius loss only
+    forgetting : float, how soon `partial_fit` forgets, as for `NMF`
 
     Attributes
     ----------

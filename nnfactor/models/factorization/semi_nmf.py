@@ -39,8 +39,15 @@ class SemiNMF(Factorization):
         and 1 takes longer steps.
     init : {"auto", "random", "nndsvda"} or tuple (V, U)
         As for `NMF`; V >= 0, U of any sign. U is solved first: only the objective at iteration 0 depends on its start.
-    n_init, max_iter, tol, transform_method, random_state, device, dtype, callback, verbose
-        As for `NMF`.
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the data
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
 
     Attributes
     ----------

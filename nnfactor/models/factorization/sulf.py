@@ -95,12 +95,16 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         random. Arrays are copied and used as given; an optional last one holds the first view weights (default 1/P).
     coef_init : array (k, n_classes) or None
         W to start from. None: least squares with the penalty `gamma ||W||^2`.
-    n_init, max_iter, tol
-        As for `NMF`: restarts, run as one batch; tol=0 runs exactly `max_iter` iterations and records every one.
+    n_init : int, restarts, run as one batch; the best is kept
+    max_iter : int, iterations at most; 0 publishes the start
+    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
     transform_method : {"nnls", "pinv"}
         How V of samples is computed with all U^p fixed: exact weighted nonnegative least squares, or without the sign.
-    random_state, device, dtype, callback, verbose
-        As for `NMF`. Views of mixed precision are taken as float64.
+    random_state : int, RandomState, Generator or None, draws one seed per restart
+    device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
+    dtype : {"auto", "float32", "float64"}; "auto" is that of the views, float64 if they differ
+    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
 
     Attributes
     ----------

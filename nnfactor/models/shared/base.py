@@ -181,12 +181,31 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         if self.tol > 0 and not self.converged_ and self.n_iter_ == self.max_iter > 0:
             unsettled = f"stopped at max_iter={self.max_iter} before its objective settled to tol={self.tol}"
             found.append(f"{unsettled}; raise max_iter or tol")
+        if not math.isfinite(self.loss_):
+            found.append(
+                "has a loss_ beyond the floating-point range; its factors are right. Divide X by a power of two or use "
+                "float64 to know it"
+            )
+        for i, j in self._twins()[:1]:
+            found.append(
+                f"has equal components {i} and {j}, for init has; its rules never tell them apart. Use another init, "
+                "or solver='auto' or 'hals'"
+            )
         if self._vanished():
             found.append(
                 "has a factor that is zero everywhere although the data are not; the penalties are stronger than the "
                 "data, or init holds only zeros. Lower the weights or use another init"
             )
         return found
+
+    def _twins(self) -> list[tuple[int, int]]:
+        """List pairs of components that an `init` of arrays made equal in every factor, and that are not zero."""
+        if isinstance(self.init, str) or self.max_iter == 0:
+            return []
+        factors = (self.embedding_, *self.factors_)
+        sums = list(zip(*(F.sum(0).tolist() for F in factors), strict=True))
+        alike = [(sums.index(s), j) for j, s in enumerate(sums) if any(s) and sums.index(s) < j]
+        return [(i, j) for i, j in alike if all(bool((F[:, i] == F[:, j]).all()) for F in factors)]
 
     def _vanished(self) -> bool:
         return self.reconstruction_err_ > 0 and not all(bool((F != 0).any()) for F in (self.embedding_, *self.factors_))

@@ -133,8 +133,13 @@ def check_range(estimator: Any, dtype: torch.dtype) -> None:
 
 def draw_seeds(estimator: Any) -> list[int]:
     """Give every restart a seed of its own, whatever the others are."""
-    seeds = check_random_state(estimator.random_state).randint(2**31 - 1, size=estimator.n_init)
+    seeds = read_random_state(estimator.random_state).randint(2**31 - 1, size=estimator.n_init)
     return [int(s) for s in seeds]
+
+
+def read_random_state(state: Any) -> np.random.RandomState:
+    """Read what scikit-learn takes for a random state, or a Generator of numpy, from which one seed is drawn."""
+    return check_random_state(int(state.integers(2**32)) if isinstance(state, np.random.Generator) else state)
 
 
 def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:

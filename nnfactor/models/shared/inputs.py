@@ -1,5 +1,6 @@
 """What users give: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import frexp, prod
@@ -31,6 +32,7 @@ from ...core.data.as_data import (
 )
 from ...core.data.base import Data
 from ...core.factors import as_factor
+from ...core.version import VERSION
 
 
 def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
@@ -79,6 +81,13 @@ def read_coefficients(V: Any, n_components: int, name: str = "V") -> Tensor:
 
 class PickledOnCPU:
     """Mixin of estimators: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        made = state.get("fit_info_", {}).get("nnfactor", VERSION)
+        if made != VERSION:
+            told = f"{type(self).__name__} was pickled by nnfactor {made} and is loaded by {VERSION}: it may answer in "
+            warnings.warn(f"{told}another way, or not at all; fit it again if you can", UserWarning, stacklevel=2)
+        cast(Any, super()).__setstate__(state)
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: move_to_cpu(value) for key, value in cast(dict, super().__getstate__()).items()}
@@ -149,6 +158,8 @@ def read(
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
     dtype = choose_dtype(estimator.dtype)
+    if not reset and sample_shape is not None and tuple(getattr(X, "shape", ())) == tuple(sample_shape):
+        raise ValueError(f"X has shape {tuple(X.shape)}, that of one sample; hand in X[None], a batch of one")
     X = _validated(estimator, X, reset, tensors)
     given = tuple(X.shape)
     if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
@@ -167,7 +178,8 @@ def read(
 def run_environment(data: Data) -> dict[str, str]:
     """List what `fit_info_` records of every fit: where, in which precision, with which versions."""
     versions = {"torch": torch.__version__, "numpy": np.__version__, "scikit-learn": sklearn.__version__}
-    return {"device": str(data.device), "dtype": str(data.dtype).removeprefix("torch."), **versions}
+    where = {"device": str(data.device), "dtype": str(data.dtype).removeprefix("torch.")}
+    return {**where, "nnfactor": VERSION, **versions}
 
 
 def choose_device(device: Any, X: Any) -> torch.device:
@@ -266,9 +278,12 @@ def _fold(X: Any, sample_shape: tuple[int, ...]) -> Any:
         kind = f"X is {type(X).__name__} of shape {X.shape}"
         raise ValueError(f"{kind}, which sample_shape={tuple(sample_shape)} cannot fold; make data of the folded array")
     if len(X.shape) != 2 or prod(sample_shape) != X.shape[1]:
+        wanted = f"(n_samples, {', '.join(map(str, sample_shape))})"
+        if sorted(X.shape[1:]) == sorted(sample_shape):
+            raise ValueError(f"X has shape {tuple(X.shape)}; it must be {wanted}: are its modes in another order?")
         raise ValueError(
             f"sample_shape={tuple(sample_shape)} has {prod(sample_shape)} entries, but X has shape {tuple(X.shape)}; "
-            f"it must be (n_samples, {prod(sample_shape)}) or (n_samples, {', '.join(map(str, sample_shape))})"
+            f"it must be (n_samples, {prod(sample_shape)}) or {wanted}"
         )
     shape = (X.shape[0], *sample_shape)
     if not is_sparse(X):
@@ -285,5 +300,6 @@ def move_to_cpu(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.cpu()
     if isinstance(value, list | tuple):
-        return type(value)(move_to_cpu(v) for v in value)
+        moved = [move_to_cpu(v) for v in value]
+        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)  # a named tuple, or any other
     return {k: move_to_cpu(v) for k, v in value.items()} if type(value) is dict else value

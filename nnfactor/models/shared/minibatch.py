@@ -1,6 +1,5 @@
 """Mini-batches for factorizations: `batch_size` in `fit`, and `partial_fit` for streams."""
 
-import numbers
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
@@ -42,12 +41,15 @@ def _takes_batches(estimator: Any) -> bool:
 
 def _check_model(estimator: Any, order: int, kind: type[Exception] = ValueError) -> None:
     """Refuse a model without sums that stand for samples; a parameter that is bad anyway is refused elsewhere."""
-    loss = getattr(estimator, "loss", "frobenius")
-    other = isinstance(loss, numbers.Real) and loss not in (1, 2)
-    if other or (order > 2 and loss in ("kullback-leibler", 1)):
+    try:
+        beta = loss_exponent(estimator)
+    except ValueError:
+        return
+    if beta not in (1, 2) or (order > 2 and beta == 1):
         raise kind(
-            f"loss={loss!r} with data of {order} dimensions has no mini-batches; they work for loss='frobenius' with "
-            "data of any order and for loss='kullback-leibler' with matrices. Use fit with batch_size=None"
+            f"loss={estimator.loss!r} with data of {order} dimensions has no mini-batches; they work for "
+            "loss='frobenius' with data of any order and for loss='kullback-leibler' with matrices. Use fit with "
+            "batch_size=None"
         )
     if getattr(estimator, "basis_rule", "exact") == "paper":
         raise kind("basis_rule='paper' has no mini-batches; use basis_rule='exact', or fit with batch_size=None")

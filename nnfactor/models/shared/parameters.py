@@ -48,12 +48,12 @@ def loss_exponent(estimator: Any) -> float:
 
 
 def beta_of(loss: Any) -> float:
-    """Return the exponent of a loss: "frobenius" is 2, "kullback-leibler" 1, a number itself."""
-    named = {"frobenius": 2.0, "kullback-leibler": 1.0}
+    """Return the exponent of a loss: a number itself, or that of a name."""
+    named = {"frobenius": 2.0, "kullback-leibler": 1.0, "kl": 1.0, "itakura-saito": 0.0}
     if isinstance(loss, str) and loss in named:
         return named[loss]
     if isinstance(loss, numbers.Real) and not isinstance(loss, bool) and isfinite(float(loss)):
         return float(loss)
     raise ValueError(
-        f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or a number beta (0: Itakura-Saito)"
+        f"loss={loss!r} is not known; use 'frobenius', 'kullback-leibler' or 'kl', 'itakura-saito', or a number beta"
     )
