@@ -180,12 +180,13 @@ def test_surface():
     out = model.fit_transform(frame, y, must_link=[(0, 2)])
     assert list(out.columns) == ["dpca0", "dpca1"] and list(model.feature_names_in_) == ["a", "b", "c"]
     again = pickle.loads(pickle.dumps(model))
-    np.testing.assert_array_equal(again.transform(frame), out)
+    np.testing.assert_array_equal(again.components_, model.components_)
+    np.testing.assert_allclose(again.transform(frame), out, atol=1e-13)
     assert clone(model).get_params() == model.get_params() and model.n_features_in_ == 3
     full = DPCA(3).fit(frame.to_numpy(), y)
     X = frame.to_numpy()
     np.testing.assert_allclose(full.inverse_transform(full.transform(X)), X, atol=1e-12)
-    np.testing.assert_allclose(full.transform(X[3:4]), full.transform(X)[3:4], atol=1e-14)
+    np.testing.assert_allclose(full.transform(X[3:4]), full.transform(X)[3:4], atol=1e-13)
     T = torch.tensor(X).float()
     assert full.inverse_transform(full.transform(T)).dtype == torch.float32
     with pytest.raises(ValueError, match=r"Z has shape \(3, 1\); it must be \(n_samples, 3\)"):

@@ -57,7 +57,8 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
             Any sign and scale; never changed. `CoTraining`: a list of views of the same samples, or one of them.
         y : array (n_samples,)
             Labels; never changed. Unlabelled: -1 and NaN among numbers; None, NaN, -1 and "-1" among strings and
-            objects. A marker is never a class, so -1 cannot be one. A single class is allowed.
+            objects. A marker is never a class, so -1 cannot be one; all else is a class, "" and "unknown" too. A single
+            class is allowed.
 
         Raises
         ------
