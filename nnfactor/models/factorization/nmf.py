@@ -64,6 +64,9 @@ class NMF(MiniBatches, KnownBases, Factorization):
     transform_method : {"nnls", "pinv"}
         How `transform` computes coefficients: exact nonnegative least squares (for other losses: the divergence
         itself), or the pseudo-inverse of the bases (can be negative).
+    transform_tol, transform_max_iter : float, int
+        Where `transform` iterates, under a divergence: a sample is done when its coefficients change by no more than
+        `transform_tol` of the largest, or after so many steps. `fit_transform` starts from `embedding_`.
     random_state : int, RandomState or None
         Draws one seed per restart. Global generators are never touched.
     device : str or torch.device
