@@ -145,7 +145,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
     >>> V = np.eye(2)[truth] + 0.1 * rng.random((30, 2))
     >>> views = [V @ rng.random((2, 5)), 1000 * V @ rng.random((2, 8))]
     >>> y = np.where(np.arange(30) < 6, truth, -1)          # -1: unlabelled
-    >>> model = SULF(n_components=2, max_iter=2000, random_state=0).fit(views, y)
+    >>> model = SULF(n_components=2, tol=1e-3, random_state=0).fit(views, y)
     >>> bool((model.predict(views) == truth).all()), model.view_weights_.shape
     (True, (2,))
     """
