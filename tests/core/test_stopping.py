@@ -38,8 +38,8 @@ class Script(Term):
 
 def play(told, size=0.0, **limits):
     count = lambda *_: lambda state: {"factors": {"F": state["factors"]["F"] + 1}}
-    limits = {"tol": 1e-3, "every": 1, "max_iter": len(told) - 1} | limits
-    return run([Script(tuple(told), size)], {}, {"F": torch.zeros(1, 1, dtype=torch.float64)}, method=count, **limits)
+    limits = {"tol": 1e-3, "every": 1, "max_iter": len(told) - 1, "method": count} | limits
+    return run([Script(tuple(told), size)], {}, {"F": torch.zeros(1, 1, dtype=torch.float64)}, **limits)
 
 
 class TestRule:
@@ -68,6 +68,16 @@ class TestRule:
         assert not play(falls).converged and not play(rises).converged
         assert play(falls, size=1.0).n_iter == 2 and play(rises, size=1.0).converged
         assert not play([20, 1e-11, 0.5e-11, 0.1e-11], size=1.0).converged
+
+    def test_a_discarded_sweep_is_no_stop(self):
+        def refuse(*_):
+            def sweep(state):
+                F = state["factors"]["F"] + 1
+                return {"factors": {"F": F}, "kept": F.ne(2).reshape(())}
+
+            return sweep
+
+        assert play([20, 10, 10, 9, 9, 9], method=refuse).n_iter == 4
 
     def test_only_nearly_exact_fits_are_read_directly(self):
         eps = torch.finfo(torch.float64).eps

@@ -313,11 +313,12 @@ def test_a_stream_can_be_pickled_and_repeated(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "passes"), [("NMF", 1), ("NTF", 1), ("NMF, projected", 1), ("NMF, multiplicative", 8)]
+    ("name", "passes", "iterations"),
+    [("NMF", 1, 50), ("NTF", 1, 50), ("NMF, projected", 1, 50), ("NMF, multiplicative", 8, 180)],
 )
-def test_a_stream_learns_what_a_fit_learns(name, passes):
+def test_a_stream_learns_what_a_fit_learns(name, passes, iterations):
     X = data(600)
-    stream, full = FITS[name](random_state=0), FITS[name](random_state=0).fit(X)
+    stream, full = FITS[name](random_state=0), FITS[name](random_state=0, tol=0, max_iter=iterations).fit(X)
     for rows in np.split(np.arange(600), 12) * passes:
         stream.partial_fit(X[rows])
     error = lambda model: np.linalg.norm(X - model.inverse_transform(model.transform(X)).reshape(600, -1))

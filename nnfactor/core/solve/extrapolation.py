@@ -92,6 +92,7 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
         return {
             "factors": {**state["factors"], **point, last: kept[last]},
             "objective": reached,
+            "kept": good,  # `run` stops no problem whose last sweep was discarded
             "memory": {**memory, "before": kept, "ahead": ahead, **_update_numbers(memory, good, value, reached)},
         }
 

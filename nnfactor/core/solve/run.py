@@ -32,7 +32,7 @@ from ..factors import stack_problems
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
 from .cuda_graph import State, Sweep, capture
-from .stopping import has_settled, precision_of, read_objective
+from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
 
 Row = tuple[int, float, np.ndarray, Any]  # of the history: iteration, seconds, running problems, their objectives
 Method = Callable[[Sequence[Term], Mapping[str, Rule]], Sweep]
@@ -195,7 +195,7 @@ def _sweep_until_stopped(
                 record.add_row(iteration, objective_of(terms, state).reshape(-1))
         now = record.read(iteration, read())
         stop = record.report(state, now)
-        converged = has_settled(before, now, tol, least) & (tol > 0) & (stretch == every)
+        converged = has_settled(before, now, tol, least) & keeps_sweeps(state) & (tol > 0) & (stretch == every)
         stays = np.isfinite(now) & ~converged
         state = record.finish(state, ~stays, now, converged)
         before = now[stays]

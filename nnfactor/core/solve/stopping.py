@@ -48,3 +48,8 @@ def read_objective(terms: Sequence[Term], values: Tensor, factors: Factors, fine
 def has_settled(before: np.ndarray, now: np.ndarray, tol: float, least: float) -> np.ndarray:
     """Tell which objectives fell by no more than `tol` times themselves or by less than `least`, and did not rise."""
     return (before - now <= np.maximum(tol * now, least)) & (now - before <= least)
+
+
+def keeps_sweeps(state: dict[str, Any]) -> np.ndarray:
+    """Tell which problems kept their last sweep: momentum may discard many in a row, and then nothing has settled."""
+    return state.get("kept", torch.ones(1, dtype=torch.bool)).reshape(-1).cpu().numpy()
