@@ -52,4 +52,4 @@ def has_settled(before: np.ndarray, now: np.ndarray, tol: float, least: float) -
 
 def keeps_sweeps(state: dict[str, Any]) -> np.ndarray:
     """Tell which problems kept their last sweep: momentum may discard many in a row, and then nothing has settled."""
-    return state.get("kept", torch.ones(1, dtype=torch.bool)).reshape(-1).cpu().numpy()
+    return state["kept"].reshape(-1).cpu().numpy() if "kept" in state else np.ones(1, dtype=bool)
