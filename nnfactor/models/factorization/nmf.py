@@ -169,5 +169,6 @@ class NMF(MiniBatches, KnownBases, Factorization):
         V, *bases = names = mode_names(data)
         rules, method = dict.fromkeys([*bases, V], rule), unsupervised_method(self.solver, beta)
         term = Fit(data, names) if beta == 2 else BetaFit(data, names, beta)
-        kept = {"normalize": LENGTHS[self.normalize], "ordered": self.normalize is not None}
-        return cp_model(inputs, self.n_components, [term], rules, method, beta, **kept)
+        gauge = self.normalize if self.max_iter else None  # without iterations the start is published as it is
+        shown = {"normalize": LENGTHS[gauge], "ordered": gauge is not None}
+        return cp_model(inputs, self.n_components, [term], rules, method, beta, **shown)
