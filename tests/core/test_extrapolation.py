@@ -179,10 +179,10 @@ def test_frobenius_is_the_published_algorithm(order, sweeps, n):
 @pytest.mark.parametrize("order, sweeps", [(2, 4), (3, 5)])
 def test_estimators_use_it(order, sweeps):
     X, start = data(order)
-    model = NTF(K, init=start, max_iter=8, tol=0).fit(X)
+    model = NTF(K, init=start, max_iter=8, tol=0, normalize=None).fit(X)
     assert_same([model.embedding_, *model.factors_], her_frobenius(X, start, 8, sweeps)[0])
     assert_same([model.loss_], [ref.frobenius(X, [model.embedding_, *model.factors_])])
-    model = NTF(K, loss=1, init=start, max_iter=8, tol=0).fit(X)
+    model = NTF(K, loss=1, init=start, max_iter=8, tol=0, normalize=None).fit(X)
     assert_same([model.embedding_, *model.factors_], bmme_reference(X, start, 8, 1), 1e-8)
 
 
@@ -190,7 +190,7 @@ def test_estimators_use_it(order, sweeps):
 def test_two_sweeps_for_data_that_are_nearly_all_zeros(store):
     rng = np.random.default_rng(0)
     X, start = rng.random((30, 20)) * (rng.random((30, 20)) < 0.08), [rng.random((30, 3)), rng.random((20, 3))]
-    model = NMF(3, init=start, max_iter=8, tol=0).fit(store(X))
+    model = NMF(3, init=start, max_iter=8, tol=0, normalize=None).fit(store(X))
     assert_same([model.embedding_, *model.factors_], her_frobenius(X, start, 8, 2)[0])
 
 
@@ -464,9 +464,9 @@ def test_a_penalty_without_a_minimum_has_no_momentum():
 
 def test_multiplicative_never_extrapolates():
     X, start = data(2)
-    model = NMF(K, solver="multiplicative", init=start, max_iter=5, tol=0).fit(X)
+    model = NMF(K, solver="multiplicative", init=start, max_iter=5, tol=0, normalize=None).fit(X)
     assert_same([model.embedding_, *model.factors_], _iterated(lambda Fs: ref.nmf_step(X, *Fs), start, 5))
-    model = NMF(K, loss=1, solver="mu", init=start, max_iter=5, tol=0).fit(X)
+    model = NMF(K, loss=1, solver="mu", init=start, max_iter=5, tol=0, normalize=None).fit(X)
     assert_same([model.embedding_, *model.factors_], _iterated(lambda Fs: ref.beta_step(X, *Fs, 1), start, 5))
 
 

@@ -400,7 +400,7 @@ def test_degree_one_is_nmf_with_v_first():
     first = start(X.shape)
     model = PolynomialNMF(K, degree=1, init=first, max_iter=9, tol=0).fit(X)
     V = first[0] * ratio(X @ first[1], first[0] @ (first[1].T @ first[1]))
-    nmf = NMF(K, solver="multiplicative", init=(V, first[1]), max_iter=8, tol=0).fit(X)
+    nmf = NMF(K, solver="multiplicative", init=(V, first[1]), max_iter=8, tol=0, normalize=None).fit(X)
     W = nmf.factors_[0] * ratio(X.T @ nmf.embedding_, nmf.factors_[0] @ (nmf.embedding_.T @ nmf.embedding_))
     close(model.factors_[0], W)
 

@@ -366,7 +366,7 @@ def _hals(F, G, P):
 def test_partial_fit_against_plain_numpy():
     """Mairal et al. 2010 with HALS, forgetting and rounds on a batch, written out."""
     X, U = data(60), np.random.default_rng(2).random((9, 3))
-    model = NMF(3, solver="hals", init=(None, U), forgetting=1.5)
+    model = NMF(3, normalize=None, solver="hals", init=(None, U), forgetting=1.5)
     A, B, seen, U = np.zeros((3, 3)), np.zeros((9, 3)), 0, U.copy()
     for rows in (slice(0, 25), slice(25, 35), slice(35, 60)):
         x = X[rows]
@@ -390,7 +390,7 @@ def test_partial_fit_against_plain_numpy():
 def test_partial_fit_kullback_leibler_against_plain_numpy():
     """Lefevre, Bach and Fevotte 2011 at beta = 1, with frequencies that are forgotten more slowly, written out."""
     X, U = data(60), np.random.default_rng(2).random((9, 3)) + 0.1
-    model = NMF(3, loss="kullback-leibler", init=(None, U), forgetting=2.0)
+    model = NMF(3, normalize=None, loss="kullback-leibler", init=(None, U), forgetting=2.0)
     seen, U = 0, U.copy()
     for x, rounds in ((X[:25], 30), (X[25:35], 30), (X[35:], 3)):
         V = np.repeat((x @ U).sum(1, keepdims=True) / (U.T @ U).sum(), 3, axis=1)

@@ -23,7 +23,7 @@ class TestViews:
     def test_one_view_is_plain_nmf(self):
         (X, *_), y, (V, U, *_) = problem()
         for scaled in (True, False):
-            plain = NMF(K, solver="multiplicative", init=(V, U), max_iter=50, tol=0).fit(X)
+            plain = NMF(K, solver="multiplicative", init=(V, U), max_iter=50, tol=0, normalize=None).fit(X)
             for given_X in (X, [X], X.tolist()):
                 model = SULF(K, beta=0, scale_views=scaled, init=(V, U), max_iter=50, tol=0).fit(given_X, y)
                 same(

@@ -186,7 +186,7 @@ MATRIX = {  # take (n, m), dense or sparse
     "NMF": extrapolating(lambda **kw: NMF(3, **kw)),
     "NMF, hals": Row(lambda **kw: NMF(3, solver="hals", **kw)),
     "NMF, multiplicative": Row(lambda **kw: NMF(3, solver="multiplicative", **kw)),
-    "NMF, projected": Row(lambda **kw: NMF(3, solver="projected", **kw)),
+    "NMF, projected": Row(lambda **kw: NMF(3, solver="projected", normalize=None, **kw)),
     "NMF, KL": extrapolating(lambda **kw: NMF(3, loss="kullback-leibler", **kw)),
     "NMF, KL multiplicative": Row(lambda **kw: NMF(3, loss="kullback-leibler", solver="mu", **kw)),
     "NMF, beta 1.5": extrapolating(lambda **kw: NMF(3, loss=1.5, **kw), scale_free=False),  # beyond the range of X^1.5

@@ -118,6 +118,7 @@ def ours(
         init=tuple(start),
         max_iter=iterations,
         tol=tol,
+        normalize=None,  # the next call goes on from these factors, in the same order of components
         callback=lambda progress: read.append(clock.read()),
     )
     with quiet():

@@ -26,6 +26,11 @@ class Term(ABC):
     modes: tuple[str, ...]
 
     @property
+    def scale_free(self) -> bool:
+        """Whether a component may be rescaled, one factor against another, at the same value; a penalty forbids it."""
+        return False
+
+    @property
     def factor_names(self) -> tuple[str, ...]:
         """Names of the factors that the term depends on; its `modes` where a term says nothing else."""
         return self.modes

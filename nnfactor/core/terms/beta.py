@@ -26,6 +26,11 @@ class BetaFit(DataTerm):
 
     beta: float = 1.0
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether a component may be rescaled: the model is the same product."""
+        return True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.beta <= 0 and self.data.smallest() <= 0:

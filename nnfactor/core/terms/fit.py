@@ -27,6 +27,11 @@ class DataTerm(Term):
     data: Data
     modes: tuple[str, ...]
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether a component may be rescaled: the model is the same product."""
+        return True
+
     def __post_init__(self) -> None:
         data = self.data if isinstance(self.data, Data) else as_data(self.data, name="data")
         modes = tuple(self.modes)

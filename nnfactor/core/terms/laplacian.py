@@ -74,6 +74,11 @@ class Laplacian(Term):
         """The factor and those in `norms_of`."""
         return (self.on, *self.norms_of)
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether a component may be rescaled: where the other factors' norms weigh its columns."""
+        return bool(self.norms_of)
+
     def _span(self, V: Tensor) -> slice | None:
         """Return the columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:

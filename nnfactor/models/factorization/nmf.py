@@ -1,19 +1,28 @@
 """Nonnegative matrix factorization `X ~ V U'`."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 from torch import Tensor
 
 from ...core import BetaFit, Fit
+from ...core.factors import column_sums, normalize_columns
 from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.bases import KnownBases
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import beta_of, nonnegative, whole
+from ..shared.parameters import beta_of, nonnegative, one_of, whole
 from ..shared.solvers import unsupervised_method, unsupervised_rule
+
+LENGTHS: dict[str | None, Callable[[list[Tensor]], list[Tensor]]] = {
+    "l2": normalize_columns,
+    "l1": partial(normalize_columns, norms_of=column_sums),
+    None: lambda factors: factors,
+}
 
 MOSTLY_ZERO = 0.1  # share of nonzero entries below which a product with the data costs no more than a HALS sweep
 
@@ -72,6 +81,12 @@ class NMF(MiniBatches, KnownBases, Factorization):
         1 prints a line every 10 iterations, 2 also records every iteration.
     keep_embeddings : bool
         Whether `restarts_` also holds the sample factor of every restart, often the largest of all results.
+    normalize : {"l2", "l1"} or None
+        The gauge of what is published: bases of Euclidean length one ("l2"), or that sum to one ("l1": signatures and
+        topics are distributions, coefficients are counts), their lengths in V; components by falling energy
+        `||v_j|| ||u_j||`. The fit is the same. Without it lengths are arbitrary, up to thousandfold apart, and
+        distances between rows of `embedding_` mean nothing. None leaves lengths and order as the solver left them, and
+        so does a subclass with a term that penalises lengths. `partial_fit` keeps the order of its components.
     batch_size : int or None
         None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples, and
         `max_iter` counts epochs. A visit solves the coefficients of the batch, then improves the bases on sums over all
@@ -128,6 +143,7 @@ class NMF(MiniBatches, KnownBases, Factorization):
     keep_embeddings: bool = False
     transform_tol: float = 1e-6
     transform_max_iter: int = 1000
+    normalize: Literal["l2", "l1"] | None = "l2"
 
     def fit_transform(self, X: Any, y: Any = None) -> Any:
         """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
@@ -147,6 +163,7 @@ class NMF(MiniBatches, KnownBases, Factorization):
         super()._check_parameters()
         nonnegative("transform_tol", self.transform_tol)
         whole("transform_max_iter", self.transform_max_iter)
+        one_of("normalize", self.normalize, tuple(LENGTHS))
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, beta = inputs.data, learnt["_beta"]
@@ -155,4 +172,6 @@ class NMF(MiniBatches, KnownBases, Factorization):
         V, *bases = names = mode_names(data)
         rules, method = dict.fromkeys([*bases, V], rule), unsupervised_method(self.solver, beta)
         term = Fit(data, names) if beta == 2 else BetaFit(data, names, beta)
-        return cp_model(inputs, self.n_components, [term], rules, method, beta)
+        gauge = self.normalize if self.max_iter else None  # without iterations the start is published as it is
+        shown = {"normalize": LENGTHS[gauge], "ordered": gauge is not None}
+        return cp_model(inputs, self.n_components, [term], rules, method, beta, **shown)

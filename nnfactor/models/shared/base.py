@@ -147,7 +147,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         """Name the fitted attributes. `run` holds the restarts of this estimator, at the largest rank of its batch."""
         names, k, best, history = model.names, int(self.n_components), run.best, run.history(run.best)
-        V, *bases = model.normalize([run.factors[n][best] for n in names])
+        V, *bases = model.arrange([run.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         in64 |= {n: F[best].double() for n, F in run.factors.items() if n not in in64}
         loss = float(sum(t.direct(in64) for t in model.terms))
@@ -262,7 +262,7 @@ def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: boo
 
 def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int, embeddings: bool) -> dict[str, Any]:
     """List what every restart came to, factors as published."""
-    factors = model.normalize([run.factors[n] for n in model.names])
+    factors = model.arrange([run.factors[n] for n in model.names])
     rows, *bases = (F[..., :n_components] for F in in_units_of_data(model, factors))
     shown = [inputs.to_caller(F) for F in bases]
     found = {"loss": in_unit(run.objective, model.unit), "n_iter": run.n_iter, "factors": shown}

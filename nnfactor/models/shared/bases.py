@@ -97,7 +97,8 @@ class KnownBases:
         components : array, tensor, DataFrame or sparse matrix (k, n_features); `NTF`: list of arrays (d_b, k)
             Nonnegative bases, as `components_` and as `factors_`; copied. Columns of a DataFrame name the features.
         **parameters
-            Of the estimator, but for `n_components`, which is k.
+            Of the estimator, but for `n_components`, which is k. `normalize` is None unless given: lengths and order of
+            the bases are kept by `partial_fit` and by a fit that follows.
 
         Returns
         -------
@@ -117,7 +118,7 @@ class KnownBases:
         >>> NMF.from_components(H).transform([[2.0, 3.0, 7.0]]).round(6).tolist()
         [[2.0, 3.0]]
         """
-        estimator = cast(Any, cls)(1, **parameters)
+        estimator = cast(Any, cls)(1, **{"normalize": None, **parameters})
         estimator.n_components = None
         estimator._adopt(components)
         return estimator

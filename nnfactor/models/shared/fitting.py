@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ...core import Rule, Run, Term, step
 from ...core.data.base import Data
-from ...core.factors import concatenate, pad_columns
+from ...core.factors import concatenate, pad_columns, sort_components
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
@@ -37,7 +37,7 @@ PADDING = {"cpu": 3e6, "cuda": 3e9}
 
 # Parameters that may differ inside a family, beside the weights that a class names as `_weights`.
 START = ("random_state", "n_init", "init", "n_components", "keep_embeddings")
-MAY_DIFFER = (*START, "transform_method", "transform_tol", "transform_max_iter")
+MAY_DIFFER = (*START, "transform_method", "transform_tol", "transform_max_iter", "normalize")
 
 PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run
 
@@ -60,7 +60,8 @@ class Model:
     scales: Sequence[float]  # one for each factor
     unit: float = 1.0
     method: Method = step  # makes a sweep of terms and rules
-    normalize: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors  # as they are published
+    normalize: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors  # to the lengths that are published
+    ordered: bool = False  # whether components are published by falling energy: their places mean nothing
     embed: Callable[[Tensor], Tensor] = lambda V: V  # from the sample factor to one row per sample
     shares_scales: bool = True  # whether a power of two may move from one factor to another: their product is the model
     padded: bool = True  # whether a smaller rank may run with zero columns, which every rule keeps at exactly zero
@@ -69,6 +70,20 @@ class Model:
     def names(self) -> tuple[str, ...]:
         """The factors, the sample factor first."""
         return tuple(self.shapes)
+
+    @property
+    def scale_free(self) -> bool:
+        """Whether lengths mean nothing to the objective, so that they may be chosen for what comes after."""
+        return all(term.scale_free for term in self.terms)
+
+    def rescale(self, factors: list[Tensor]) -> list[Tensor]:
+        """Give components the lengths that are published; lengths that a term penalises are left alone."""
+        return self.normalize(factors) if self.scale_free else factors
+
+    def arrange(self, factors: list[Tensor]) -> list[Tensor]:
+        """Return factors as they are published: the same model, of the right lengths and in order."""
+        factors = self.rescale(factors)
+        return sort_components(factors) if self.ordered and self.scale_free else factors
 
     @property
     def rank(self) -> int:

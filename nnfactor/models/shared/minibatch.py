@@ -168,8 +168,10 @@ def publish_step(
             f"{type(estimator).__name__}.partial_fit: factors became NaN or infinite; nothing was learned. The batch "
             "is out of range in the unit that the first batch fixed: rescale the data, or use float64"
         )
-    unit, *bases = model.normalize([torch.ones_like(factors["V"][:1]), *bases])
+    unit, *bases = model.rescale([torch.ones_like(factors["V"][:1]), *bases])
     by: dict[str, Any] = {"gram": gram(unit.double()), "energy": unit.double().square(), "counts": 1.0}
+    if "linear_plus" in factors:  # Kullback-Leibler: the bases are the ratio of the two sums
+        by["linear_minus"] = 1.0
     kept = [key for key in ("gram", "linear_minus", "energy", "linear_plus", "counts") if key in factors]
     sums = {key: inputs.to_caller(factors[key] * by.get(key, unit)) for key in kept}
     found: dict[str, Any] = {
