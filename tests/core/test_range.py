@@ -77,6 +77,7 @@ def exponent(F):
     return int(np.frexp(np.abs(np.asarray(F)).max())[1])
 
 
+@pytest.mark.filterwarnings("ignore:.*loss_ beyond the floating-point range")
 @pytest.mark.parametrize("dtype, power", ENDS)
 @pytest.mark.parametrize("key", CP)
 def test_factors_share_the_scale_of_the_data(key, dtype, power):

@@ -189,6 +189,7 @@ class TestEstimators:
             assert sparse.inverse_transform(sparse.embedding_).shape == (12, 30)
             np.testing.assert_allclose(np.asarray(sparse.transform(flat)), dense.transform(X), rtol=1e-5, atol=1e-7)
 
+    @pytest.mark.filterwarnings("ignore:.*loss_ beyond the floating-point range")
     def test_extreme_scales_and_zero_data(self):
         X = some()
         plain = NTF(2, random_state=0, max_iter=10, tol=0).fit(coo(X))

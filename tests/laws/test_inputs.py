@@ -256,7 +256,7 @@ class TestMessages:
         with pytest.raises(ValueError, match=r"must be \(n_samples, 4, 6\): are its modes in another order"):
             model.transform(cube.transpose(0, 2, 1))
         for one in (cube[0], torch.from_numpy(cube[0])):
-            with pytest.raises(ValueError, match=r"one sample; hand in X\[None\]"):
+            with pytest.raises(ValueError, match=r"one sample. Reshape your data: X\[None\]"):
                 model.transform(one)
         assert model.transform(cube[0][None]).shape == (1, 2)
 

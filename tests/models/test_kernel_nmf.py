@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from scipy.optimize import nnls
 from scipy.spatial.distance import cdist, pdist
+from sklearn.exceptions import ConvergenceWarning
 
 from nnfactor import NMF, kernels
 from nnfactor.models.factorization.kernel_nmf import KernelNMF
@@ -263,7 +264,8 @@ def test_equal_bases_give_bounded_features():
     first = start((14, 14))
     for F in first:
         F[:, 1] = F[:, 0]
-    model = KernelNMF(K, init=first, max_iter=20, tol=0).fit(signed())
+    with pytest.warns(ConvergenceWarning, match="equal components 0 and 1"):
+        model = KernelNMF(K, init=first, max_iter=20, tol=0).fit(signed())
     features = model.transform(signed())
     assert np.abs(features).max() < 100 * model.embedding_.max()
     close(features[:, 0], features[:, 1], 1e-6)

@@ -446,8 +446,8 @@ def test_zeros_of_given_bases_stay():
     X, U = counts(0, 60, 20).toarray() + 1, np.random.default_rng(0).random((20, 3))
     U[4:9, 1] = 0
     for kw in ({"loss": "kullback-leibler"}, {"solver": "mu"}):
-        stream = NMF(3, init=(None, U), **kw).partial_fit(X[:30]).partial_fit(X[30:])
-        fitted = NMF(3, init=(np.ones((30, 3)), U), **kw).fit(X[:30]).partial_fit(X[30:])
+        stream = NMF(3, normalize=None, init=(None, U), **kw).partial_fit(X[:30]).partial_fit(X[30:])
+        fitted = NMF(3, normalize=None, init=(np.ones((30, 3)), U), **kw).fit(X[:30]).partial_fit(X[30:])
         for model in (stream, fitted):
             np.testing.assert_array_equal(model.factors_[0] == 0, U == 0)
 

@@ -102,7 +102,7 @@ def _read(X: Any, device: torch.device | str | None, dtype: torch.dtype | None, 
 
 def _refuse_cast(largest: float, dtype: torch.dtype, name: str) -> None:
     """Refuse data that a cast would turn into infinities or zeros."""
-    cast = float(torch.tensor(largest, dtype=dtype))
+    cast = float(torch.tensor(largest, dtype=dtype, device="cpu"))
     if np.isinf(cast) or cast == 0 < largest:
         raise ValueError(
             f"{name} has entries up to {largest:.3g}, which {str(dtype).removeprefix('torch.')} cannot hold; divide "

@@ -36,6 +36,7 @@ class NTF(NMF):
     callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
+    normalize : {"l2", "l1"} or None, the gauge of what is published, as for `NMF`
     transform_tol, transform_max_iter : float, int, when `transform` stops for other losses than Frobenius
     batch_size : int or None, samples of a mini-batch, as for `NMF`; tensors with the Frobenius loss only
     forgetting : float, how soon `partial_fit` forgets, as for `NMF`

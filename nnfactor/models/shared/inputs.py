@@ -159,7 +159,9 @@ def read(
     device = choose_device(estimator.device, X)
     dtype = choose_dtype(estimator.dtype)
     if not reset and sample_shape is not None and tuple(getattr(X, "shape", ())) == tuple(sample_shape):
-        raise ValueError(f"X has shape {tuple(X.shape)}, that of one sample; hand in X[None], a batch of one")
+        raise ValueError(
+            f"X has shape {tuple(X.shape)}, that of one sample. Reshape your data: X[None] is a batch of one"
+        )
     X = _validated(estimator, X, reset, tensors)
     given = tuple(X.shape)
     if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
