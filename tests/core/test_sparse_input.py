@@ -7,9 +7,10 @@ import torch
 from tables import PyData, quiet_csr
 
 from nnfactor.core import Graph
+from nnfactor.core.data import csr
 from nnfactor.core.data.as_data import as_scipy, is_sparse, is_sparse_tensor, read_csr
 from nnfactor.core.data.base import power_of_two
-from nnfactor.core.data.csr import narrow, narrow_csr
+from nnfactor.core.data.csr import CSR, narrow, narrow_csr
 from nnfactor.graphs import knn_graph
 from nnfactor.kernels import polynomial
 from nnfactor.models.factorization.sulf import SULF
@@ -96,3 +97,17 @@ def test_negative_entries_of_sparse_views_are_seen():
         make().fit([sp.csr_array(signed), sp.csr_array(abs(signed))], y),
     )
     np.testing.assert_allclose(sparse.embedding_, dense.embedding_, rtol=1e-6, atol=1e-9)
+
+
+def test_products_stay_below_the_numbers_that_kernels_can_count(monkeypatch):
+    S = sp.random_array((7, 30), density=0.3, format="csr", random_state=np.random.default_rng(0))
+    A, rows = CSR.from_scipy(S, torch.device("cpu"), torch.float64), torch.rand(30, 11, dtype=torch.float64)
+    whole, seen, addmm = A.product(rows), [], torch.addmm
+    wide = torch.full((7, 20), 3.0, dtype=torch.float64)
+    assert torch.iinfo(torch.int32).max == csr.LIMIT  # at 2.2e9 numbers the kernel ended the process
+    monkeypatch.setattr(csr, "LIMIT", 100)
+    monkeypatch.setattr(torch, "addmm", lambda *a, **k: (seen.append(a[2]), addmm(*a, **k))[1])
+    torch.testing.assert_close(A.product(rows), whole)
+    torch.testing.assert_close(A.product(rows, wide[:, 4:15]), whole)
+    assert (wide[:, :4] == 3).all() and (wide[:, 15:] == 3).all()
+    assert len(seen) == 8 and all(Z.numel() <= 100 and Z.is_contiguous() for Z in seen)

@@ -10,6 +10,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from .base import slices
+
+LIMIT = 2**31 - 1  # numbers that a sparse product may have on its right side: torch's kernels count them in 32 bits
+
 
 @dataclass(frozen=True, eq=False)
 class CSR:
@@ -60,7 +64,11 @@ class CSR:
         """Compute `matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
         if _is_plain(rows, self.values):  # the operator spends half its time on zeros and on a copy of its result
             out = rows.new_empty(self.shape[0], rows.shape[1]) if out is None else out
-            return torch.addmm(out, self.matrix, rows, beta=0, out=out)
+            if rows.numel() <= LIMIT:
+                return torch.addmm(out, self.matrix, rows, beta=0, out=out)
+            for part in slices(rows.shape[1], max(1, LIMIT // rows.shape[0])):
+                torch.addmm(out[:, part], self.matrix, rows[:, part].contiguous(), beta=0, out=out[:, part])
+            return out
         row, col = self.coordinates()
         product = rows.new_zeros(self.shape[0], rows.shape[1]).index_add(0, row, self.values[:, None] * rows[col])
         return product if out is None else out.copy_(product)
