@@ -38,8 +38,8 @@ class Points:
     def __init__(self, X: Tensor) -> None:
         low, high = torch.aminmax(X)
         self.X, self.device, self.unit = X, X.device, power_of_two(max(-float(low), float(high)))
-        scaled = X.double() / self.unit  # float32 loses everything far from the origin
-        self._place(scaled.sub_(scaled.mean(0)))
+        scaled = X.double() / self.unit if X.dtype == torch.float64 else X.double().div_(self.unit)
+        self._place(scaled.sub_(scaled.mean(0)))  # float32 loses everything far from the origin
         self._bound(X.shape[1])
 
     def upper(self, rows: Tensor) -> Tensor:
@@ -107,8 +107,8 @@ def read_points(X: Any) -> Points:
     if X.ndim < 2 or 0 in X.shape:
         raise ValueError(f"X has shape {tuple(X.shape)}; it must be (n_samples, n_features, ...), no dimension empty")
     values = torch.from_numpy(X.data) if sparse else X
-    bad = int((~values.isfinite()).sum())
-    if bad:
+    if values.numel() and not bool(torch.stack(torch.aminmax(values)).isfinite().all()):
+        bad = int((~values.isfinite()).sum())
         raise ValueError(f"Input X contains NaN or infinity: {bad} of {values.numel()} entries; fill or drop them")
     return SparsePoints(X) if sparse else Points(X.reshape(len(X), -1))
 
@@ -164,7 +164,9 @@ def inner_products(X: Any, columns: Any) -> Tensor:
 
 def row_squares(X: Any) -> Tensor:
     """Return `||x||^2` of every row of X `(n, m)`, `(n,)`."""
-    return torch.from_numpy(X.power(2).sum(axis=1)) if sp.issparse(X) else X.square().sum(1)
+    if sp.issparse(X):
+        return torch.from_numpy(X.power(2).sum(axis=1))
+    return torch.cat([part.square().sum(1) for part in X.split(max(1, BUDGET // max(1, X.shape[1])))])
 
 
 def expand_squares(X: Any, columns: Any, x: Tensor, y: Tensor) -> Tensor:
