@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..arrays import as_numbers, float_type, refuse_other_than_real, share_memory
-from .base import Data
+from .base import Data, power_of_two
 from .dense import Dense
 from .sparse import Sparse
 from .sparse_tensor import SparseTensor
@@ -58,18 +58,64 @@ def as_data(
     """
     if isinstance(X, Data):
         return X
+    return _place(_read(X, device, dtype, name, signed), 1.0, device, dtype)
+
+
+def as_scaled_data(
+    X: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, signed: bool = False
+) -> tuple[Data, Data, float]:
+    """Read data as `as_data` does, and divide them by a power of two so that squares stay within the working range.
+
+    The division comes before the cast. Returns the data, the same undivided, and the divisor: 1 for usual data.
+    """
+    if isinstance(X, Data):
+        data, device, dtype = X, None, None
+    else:
+        data = _read(X, device, dtype, "X", signed)
+    reach = 30 if (dtype or data.dtype) == torch.float32 else 300
+    scale = power_of_two(data.largest(), reach, lowest=-120 if data.read_in == torch.float32 else -1000)
+    if scale == 1 and dtype in (None, data.dtype) and (device is None or torch.device(device) == data.device):
+        return data, data, scale
+    divided = _place(data, 1 / scale, device, dtype)
+    return divided, divided if scale == 1 else _place(data, 1.0, device, None), scale
+
+
+def _read(X: Any, device: torch.device | str | None, dtype: torch.dtype | None, name: str, signed: bool) -> Data:
+    """Read data: dense ones where they are and in their own precision, others as asked for."""
     if is_sparse(X):
         if isinstance(X, Tensor) and device is None:
             device = X.device
         read = _read_sparse_tensor if len(X.shape) > 2 else _read_sparse
-        return read(X, torch.device(device or "cpu"), dtype, name, signed)
-    X = as_tensor(X, name)
-    if X.dim() < 2 or 0 in X.shape:
-        hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
-        raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have {hint}")
-    if not _is_fine(X, signed):
-        raise ValueError(_complaint(X, name))
-    return Dense(X.to(device=device, dtype=dtype))
+        data = read(X, torch.device(device or "cpu"), dtype, name, signed)
+    else:
+        X = as_tensor(X, name)
+        if X.dim() < 2 or 0 in X.shape:
+            hint = "at least two dimensions, samples first" if X.dim() < 2 else "no empty dimension"
+            raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have {hint}")
+        if not _is_fine(X, signed):
+            raise ValueError(_complaint(X, name))
+        data = Dense(X)
+    if dtype is not None:
+        _refuse_cast(data.largest(), dtype, name)
+    return data
+
+
+def _refuse_cast(largest: float, dtype: torch.dtype, name: str) -> None:
+    """Refuse data that a cast would turn into infinities or zeros."""
+    cast = float(torch.tensor(largest, dtype=dtype))
+    if np.isinf(cast) or cast == 0 < largest:
+        raise ValueError(
+            f"{name} has entries up to {largest:.3g}, which {str(dtype).removeprefix('torch.')} cannot hold; divide "
+            f"{name} by {power_of_two(largest):.3g}, or use dtype float64"
+        )
+
+
+def _place(data: Data, factor: float, device: torch.device | str | None, dtype: torch.dtype | None) -> Data:
+    """Multiply dense data in their own precision, then cast and move them; others were cast when they were read."""
+    if not isinstance(data, Dense):
+        return data if factor == 1 else data.scaled(factor)
+    X = (data.X if factor == 1 else data.scaled(factor, dtype).X).to(device=device, dtype=dtype)
+    return data if X is data.X else Dense(X, data.cut)
 
 
 def as_tensor(X: Any, name: str = "X") -> Tensor:

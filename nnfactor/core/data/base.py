@@ -38,6 +38,8 @@ class Data(ABC):
     cut : int
         Modes that index the rows of the matrix `(d_0 .. d_cut-1, d_cut .. d_r)` whose products are `times` and
         `times_transposed`. 1: a row is a sample.
+    read_in : torch.dtype
+        The precision in which `scaled` multiplies: `dtype`, unless a kind keeps its entries as they were read.
     entries_read : int
         Entries that a product with the data reads; a kind that does not store zeros says how many it stores.
     rows_per_problem : int
@@ -53,6 +55,7 @@ class Data(ABC):
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
         self.shape, self.order, self.dtype, self.device = tuple(shape), len(shape), dtype, device
+        self.read_in = dtype
         self.entries_read, self.rows_per_problem = prod(self.shape), sum(self.shape)
         self.cache = TensorCache(*inputs)
 

@@ -46,9 +46,13 @@ class Dense(Data):
         """Give the array itself."""
         return self.X
 
-    def scaled(self, factor: float) -> "Dense":
-        """Multiply the data by a number (a copy)."""
-        return Dense(self.X * factor, self.cut)
+    def scaled(self, factor: float, dtype: torch.dtype | None = None) -> "Dense":
+        """Multiply the data by a number, in their own precision, and cast (a copy)."""
+        new = torch.empty_like(self.X, dtype=dtype or self.dtype)
+        rows = self.rows_at_once(prod(self.shape[1:]))
+        for part, target in zip(self.X.split(rows), new.split(rows), strict=True):
+            target.copy_(part * factor)
+        return Dense(new, self.cut)
 
     def take(self, rows: Tensor) -> "Dense":
         """Copy some samples."""

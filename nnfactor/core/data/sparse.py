@@ -11,15 +11,12 @@ from torch import Tensor
 from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
 from .base import product_blocks
-from .csr import CSR, narrow_csr
+from .csr import CSR
 from .stored_entries import Piece, StoredEntries
 
 
 class Sparse(StoredEntries):
-    """A sparse matrix: `X` and its transpose as CSR, one master copy on the host, work on the pattern only.
-
-    On the CPU the CSR of `X` is that master copy (where dtypes agree); the transpose is the only other copy. A product
-    with the transpose through the rows of `X` takes five times as long.
+    """A sparse matrix: `X` and its transpose as CSR, for a product with the transpose of `X` takes five times as long.
 
     Parameters
     ----------
@@ -29,20 +26,11 @@ class Sparse(StoredEntries):
     """
 
     def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
-        self._host = narrow_csr(X)
-        super().__init__(self._host, X.shape, device, dtype)
-
-    def largest(self) -> float:
-        """Find the largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""
-        return self.cache("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
+        super().__init__(X, X.shape, device, dtype)
 
     def samples(self) -> sp.csr_array:
         """Give the master copy."""
         return self._host
-
-    def scaled(self, factor: float) -> "Sparse":
-        """Multiply the data by a number (a copy)."""
-        return Sparse(self._host * factor, self.device, self.dtype)
 
     def take(self, rows: Tensor) -> "Sparse":
         """Copy some samples, on the host."""

@@ -96,12 +96,6 @@ class SparseTensor(StoredEntries):
         super().__init__(X, shape, device, dtype)
         self.groups = [g.to(device, dtype, shape) for g in groups]
 
-    def scaled(self, factor: float) -> "SparseTensor":
-        """Multiply the data by a number: a copy of the values, the pattern is shared."""
-        other = self.forgetful()
-        other.rows, other.columns = (X.with_values(X.values * factor) for X in (self.rows, self.columns))
-        return other
-
     def take(self, rows: Tensor) -> "SparseTensor":
         """Copy some samples, on the host."""
         first, *others = self.coordinates()

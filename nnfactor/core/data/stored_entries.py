@@ -16,7 +16,7 @@ from .. import divergence as div
 from ..cache import TensorCache, tiny
 from ..factors import gram, multiply_column_sums
 from .base import Data, add_product, slices, sum64, sum_of
-from .csr import CSR
+from .csr import CSR, narrow_csr
 
 Piece = tuple[Tensor, Tensor]  # stored entries and the reconstruction there, (c,) each
 
@@ -25,16 +25,30 @@ class StoredEntries(Data):
     """Data whose zeros are not stored; work is on the stored entries alone.
 
     Sums over all entries are those of an array of zeros, known from Grams or column sums, plus what the stored entries
-    change. `rows` and `columns` are a matrix X of the stored entries and its transpose on the device.
+    change. `rows` and `columns` are a matrix X of the stored entries and its transpose on the device. The master copy
+    of X stays on the host, in the precision that it was read in; on the CPU `rows` share its memory if dtypes agree.
     """
 
     direct_up_to = float("inf")  # entries up to which the residual of a nearly exact fit is summed over all of them
 
     def __init__(self, X: sp.csr_array, shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> None:
         super().__init__(shape, dtype, device)
-        self.rows = CSR.from_scipy(X, device, dtype)
-        self.columns = CSR.from_scipy(X.T.tocsr(), device, dtype)
-        self.entries_read = len(self.rows.values)
+        self.entries_read, self.read_in = X.nnz, torch.from_numpy(X.data[:0]).dtype
+        self._place(narrow_csr(X))
+
+    def _place(self, X: sp.csr_array) -> None:
+        self._host = X
+        self.rows, self.columns = (CSR.from_scipy(S, self.device, self.dtype) for S in (X, X.T.tocsr()))
+
+    def largest(self) -> float:
+        """Find the largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""
+        return self.cache("largest", (), lambda: float(np.abs(self._host.data).max(initial=0)))
+
+    def scaled(self, factor: float) -> Self:
+        """Multiply the data, as they were read, by a number (a copy)."""
+        other = self.forgetful()
+        other._place(self._host * factor)
+        return other
 
     @abstractmethod
     def coordinates(self) -> list[Tensor]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import frexp, prod
 from typing import Any, cast
 
 import numpy as np
@@ -22,13 +22,14 @@ from ...core.arrays import (
 )
 from ...core.data.as_data import (
     as_data,
+    as_scaled_data,
     as_scipy,
     as_tensor,
     is_sparse,
     is_sparse_tensor,
     to_csr,
 )
-from ...core.data.base import Data, power_of_two
+from ...core.data.base import Data
 from ...core.factors import as_factor
 
 
@@ -87,7 +88,8 @@ class PickledOnCPU:
 class Inputs:
     """Data as an estimator reads them, and the way back to the caller.
 
-    `scale` is a power of two; 1 unless the data are so large or small that squares leave the floating-point range.
+    `scale` is a power of two; 1 unless the data are so large or small that squares leave the floating-point range. Data
+    are divided in the precision that they come in, and then cast.
     """
 
     data: Data  # on the working device, divided by `scale`
@@ -118,6 +120,17 @@ class Inputs:
         F = F.contiguous()
         return F if self.as_torch else F.cpu().numpy()
 
+    def in_range(self, F: Tensor) -> Tensor:
+        """Return a result as it is; refuse one that left the range because of the size of the data."""
+        scales = [self.scale, *(view.scale for view in self.views)]
+        if any(scale != 1 for scale in scales) and bool(F.isinf().any()):
+            extreme = max(scales, key=lambda scale: abs(frexp(scale)[1]))
+            raise ValueError(
+                f"X has entries around {extreme:.1g}, and results leave the range of {F.dtype}; divide X by "
+                f"{extreme:.3g} first, or use float64"
+            )
+        return F
+
 
 def read(
     estimator: Any,
@@ -140,17 +153,15 @@ def read(
     given = tuple(X.shape)
     if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
         X = _fold(X, sample_shape)
-    data = as_data(X, device, dtype, signed=signed)
+    data, unscaled, scale = as_scaled_data(X, device, dtype, signed=signed)
     if isinstance(X, Data) and not signed and X.smallest() < 0:
         raise ValueError(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
         )
     dense = isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided)
     if dense or (isinstance(X, Data) and X.order == 2):  # what graphs and kernels are made of
-        X = data.samples()
-    reach, lowest = (30, -120) if data.dtype == torch.float32 else (300, -1000)
-    scale = power_of_two(data.largest(), reach, lowest)  # 1, unless squares would leave the range of the dtype
-    return Inputs(data if scale == 1 else data.scaled(1 / scale), data, X, scale, as_torch, given)
+        X = unscaled.samples()
+    return Inputs(data, unscaled, X, scale, as_torch, given)
 
 
 def run_environment(data: Data) -> dict[str, str]:
