@@ -209,7 +209,7 @@ def fix_kernel(kernel: str | Function, X: Any, *, sigma: str | float = "median",
     peak = _peak(points)
     longest = peak and peak * float(row_squares(points / peak).max()) ** 0.5
     unit = power_of_two(longest, REACH / degree)
-    if abs(math.log2(unit)) * degree > 1000:
+    if math.isinf(longest) or abs(math.log2(unit)) * degree > 1000:
         raise ValueError(f"X has entries up to {peak:g}: too large or small for degree={degree}; rescale X")
     return Kernel(kernel, points, n, degree=degree, unit=unit, root_unit=unit**degree)
 

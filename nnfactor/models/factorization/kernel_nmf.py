@@ -118,6 +118,10 @@ class KernelNMF(InFeatureSpace):
             size = f"too {'large' if kernel.root_unit > 1 else 'small'} for degree={self.degree}"
             raise ValueError(f"X is {size} in {inputs.data.dtype}; rescale X or use float64")
         K, eps = kernel.gram()
+        if inputs.data.largest() > 0 and not bool(K.any()):
+            raise ValueError(
+                f"X has entries around {inputs.scale:.1g}, whose kernel is 0; divide X by {inputs.scale:.3g} first"
+            )
         S, values, E = root(K.to(inputs.data.device), eps, "kernel")
         R = S.clamp(min=0)
         return {
@@ -131,7 +135,8 @@ class KernelNMF(InFeatureSpace):
         data, unit, names = learnt["data"], learnt["kernel_"].root_unit, ("V", "U1")
         rule = unsupervised_rule(self.solver, 2, self.n_components)
         shapes = dict.fromkeys(names, (data.shape[0], int(self.n_components)))
-        return Model([Fit(data, names)], {"U1": rule, "V": rule}, shapes, [data], (unit, 1.0), power(unit, 2.0))
+        scales, rules = (unit, 1.0), {"U1": rule, "V": rule}
+        return Model([Fit(data, names)], rules, shapes, [data], scales, power(unit, 2.0), shares_scales=False)
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)

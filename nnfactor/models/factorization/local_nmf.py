@@ -64,7 +64,7 @@ class LNMF(Factorization):
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""
-        root = power_of_two(math.sqrt(inputs.data.largest() * inputs.scale), reach=15)
+        root = power_of_two(math.sqrt(inputs.data.largest()) * math.sqrt(inputs.scale), reach=15)
         factor = inputs.scale / root / root  # 1 for usual data, which need no copy then
         return {"data": inputs.data if factor == 1 else inputs.data.scaled(factor), "scale": root}
 

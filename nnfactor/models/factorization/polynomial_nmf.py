@@ -71,6 +71,7 @@ class PolynomialNMF(InFeatureSpace):
         peak = inputs.data.largest() * math.sqrt(inputs.data.shape[1])
         unit = 2.0 ** math.ceil(math.log2(peak)) if peak else 1.0
         unit = max(unit, float(np.finfo(np.float64).tiny) / inputs.scale)  # a denormal one would count as zero
+        unit = min(unit, 2.0**1023 / inputs.scale)
         return replace(inputs, data=inputs.data.scaled(1 / unit), scale=inputs.scale * unit)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
@@ -80,7 +81,7 @@ class PolynomialNMF(InFeatureSpace):
         fit = PolynomialFit if self.w_rule == "corrected" else PrintedPolynomialFit
         rules, scales = {"V": multiplicative, "U1": multiplicative}, (1.0, inputs.scale)
         term, unit = fit(inputs.data, ("V", "U1"), int(self.degree)), power(inputs.scale, 2.0 * self.degree)
-        return cp_model(inputs, self.n_components, [term], rules, scales=scales, unit=unit)
+        return cp_model(inputs, self.n_components, [term], rules, scales=scales, unit=unit, shares_scales=False)
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
         """Start with U in units of the data and V without, so that the start scales with the data."""

@@ -248,7 +248,8 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
             rules["pi"] = simplex
         shapes = {"V": (data[0].shape[0], k), **{U: (X.shape[1], k) for U, X in zip(bases, data, strict=True)}}
         scales = (1.0, *(view.scale for view in inputs.views))
-        return Model(terms, rules, shapes, data, scales, unit, padded=False)  # W is not unique with zero columns of V
+        # W is not unique with zero columns of V
+        return Model(terms, rules, shapes, data, scales, unit, shares_scales=False, padded=False)
 
     def _start(self, inputs: Inputs, model: Model, seeds: list[int], restart: int) -> dict[str, Tensor]:
         """V, U1, ..., the view weights pi and, where there are labels, W."""

@@ -16,4 +16,4 @@ def as_float64(values: Any, device: torch.device) -> Tensor:
 
 def as_given(F: Tensor, inputs: Inputs) -> Any:
     """Return a result in the kind, on the device and in the dtype of the data."""
-    return inputs.to_caller(F.to(inputs.data.device, inputs.data.dtype))
+    return inputs.to_caller(inputs.in_range(F.to(inputs.data.device, inputs.data.dtype)))

@@ -130,7 +130,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         inputs = self._read(X, reset=False)
         with strict_precision(inputs.data.device):
             V = self._coefficients(inputs, **start)
-        return inputs.to_caller(V.to(inputs.data.dtype))
+        return inputs.to_caller(inputs.in_range(V.to(inputs.data.dtype)))
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "n_init", "max_iter"):
@@ -153,7 +153,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         loss = float(sum(t.direct(in64) for t in model.terms))
         rows = model.embed(V)
         in64[names[0]] = in64[names[0]] if rows is V else rows  # the very tensors of the loss: its residual is kept
-        shown = [(F * scale)[..., :k] for F, scale in zip([rows, *bases], model.scales, strict=True)]
+        shown = [F[..., :k] for F in in_units_of_data(model, [rows, *bases])]
         found = {
             "loss_": float(in_unit(loss, model.unit)),
             **self._errors(inputs, model, [in64[n] for n in names]),
@@ -233,6 +233,7 @@ def solve_coefficients(data: Data, bases: list[Tensor], method: str) -> Tensor:
 
 def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: bool) -> dict[str, Any]:
     """Name the factors as users see them, and the shapes that go with them; `tensors`: the model takes them."""
+    rows, *bases = map(inputs.in_range, (rows, *bases))
     factors = [inputs.to_caller(F) for F in bases]
     found = {"embedding_": inputs.to_caller(rows), "factors_": factors, "_given_shape": inputs.shape[1:]}
     if tensors:
@@ -243,10 +244,38 @@ def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: boo
 def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int, embeddings: bool) -> dict[str, Any]:
     """List what every restart came to, factors as published."""
     factors = model.normalize([run.factors[n] for n in model.names])
-    rows, *bases = ((F * scale)[..., :n_components] for F, scale in zip(factors, model.scales, strict=True))
+    rows, *bases = (F[..., :n_components] for F in in_units_of_data(model, factors))
     shown = [inputs.to_caller(F) for F in bases]
     found = {"loss": in_unit(run.objective, model.unit), "n_iter": run.n_iter, "factors": shown}
     return found | ({"embeddings": inputs.to_caller(model.embed(rows))} if embeddings else {})
+
+
+def in_units_of_data(model: Model, factors: Sequence[Tensor]) -> list[Tensor]:
+    """Multiply factors by their scales, powers of two.
+
+    Where one would leave the range of its dtype, as much of its scale as needed goes to the factor with most room.
+    """
+    if all(scale == 1 for scale in model.scales):
+        return list(factors)
+    range_, peaks = torch.finfo(factors[0].dtype), [float(F.abs().max()) for F in factors]
+    steps = [math.frexp(scale)[1] - 1 for scale in model.scales]  # powers of two to multiply by
+    sizes = [math.frexp(peak)[1] + step for peak, step in zip(peaks, steps, strict=True)]
+    if not (model.shares_scales and all(peaks) and all(map(math.isfinite, peaks))):
+        for name, size, peak, scale in zip(model.names, sizes, peaks, model.scales, strict=False):
+            if peak and size < math.frexp(range_.tiny)[1]:
+                raise ValueError(
+                    f"X has entries around {scale:.1g}, and factor {name} would be zero in {range_.dtype}; divide X by "
+                    f"{scale:.3g} first, or use float64"
+                )
+        return [F * scale for F, scale in zip(factors, model.scales, strict=True)]
+    least, most = math.frexp(range_.tiny / range_.eps)[1], math.frexp(range_.max)[1]
+    for i in range(len(factors)):
+        excess = sizes[i] - min(max(sizes[i], least), most)
+        other = (min if excess > 0 else max)((j for j in range(len(factors)) if j != i), key=sizes.__getitem__)
+        for j, change in ((i, -excess), (other, excess)):
+            steps[j], sizes[j] = steps[j] + change, sizes[j] + change
+    halves = [(step // 2, step - step // 2) for step in steps]  # the power itself may be out of range
+    return [F * 2.0**a * 2.0**b for F, (a, b) in zip(factors, halves, strict=True)]
 
 
 def in_unit(objective: Any, unit: float) -> np.ndarray:
@@ -258,7 +287,7 @@ def in_unit(objective: Any, unit: float) -> np.ndarray:
 
 def power(scale: float, exponent: float) -> float:
     """`scale ** exponent` for a power of two, infinity beyond the floating-point range."""
-    digits = exponent * float(np.log2(scale))
+    digits = exponent * (math.frexp(scale)[1] - 1)
     return 2.0**digits if digits < 1024 else np.inf
 
 

@@ -62,6 +62,7 @@ class Model:
     method: Method = step  # makes a sweep of terms and rules
     normalize: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors  # as they are published
     embed: Callable[[Tensor], Tensor] = lambda V: V  # from the sample factor to one row per sample
+    shares_scales: bool = True  # whether a power of two may move from one factor to another: their product is the model
     padded: bool = True  # whether a smaller rank may run with zero columns, which every rule keeps at exactly zero
 
     @property
