@@ -29,9 +29,9 @@ from .run import State
 
 
 def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
-    """Add a new share to the totals and subtract an old one, which must be the same numbers that were once added."""
-    out = {**total, **{key: total[key] + share for key, share in new.items()}}
-    return out if old is None else out | {key: (out[key] - share).clamp_(min=0) for key, share in old.items()}
+    """Return totals with a new share and without an old one, which must be the numbers that were once added."""
+    out = {key: total[key] + share for key, share in new.items()}
+    return out if old is None else {key: (out[key] - share).clamp_(min=0) for key, share in old.items()}
 
 
 def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_repeats: int) -> Tensor:
@@ -64,21 +64,31 @@ def improve_bases(
 
 
 def learn_batch(
-    terms: Sequence[Term], rules: Mapping[str, Rule], bases: Factors, sums: Sums, rounds: int, n_repeats: int
+    terms: Sequence[Term], rules: Mapping[str, Rule], bases: Factors, sums: Sums | None, rounds: int, n_repeats: int
 ) -> dict[str, Tensor]:
     """Learn from new samples, those of `terms`: in every round their coefficients, their share, then the bases.
 
-    Returned are all factors and the sums, with the new share.
+    `sums` stand for earlier samples. Returned are all factors and the sums, with the new share.
+
+    Without earlier samples the sums begin with a small share of what the bases themselves make of these samples. What
+    the samples lack would otherwise become exactly zero, and a multiplicative rule would leave it there for ever. A
+    feature of any positive size is at its right size after one application: the rule is a ratio, and blind to the scale
+    of a row. Zeros of the bases given stay zeros.
     """
     fit, graphs, term = cast(Any, terms[0]), cast("Sequence[Laplacian]", terms[1:]), statistics_of(terms[0])
     data = fit.data.by_samples()
     here, bare = [replace(fit, data=data), *graphs], [replace(g, norms_of=()) for g in graphs]
     factors = {**bases, "V": start_coefficients(data, bases, term.modes)}
+    if sums is None:
+        start = term.sum_model(factors | zero_sums(term, factors))
+        sums = {key: term.start_weight * total for key, total in start.items()}
     for i in range(rounds):
         factors["V"] = improve_coefficients(here, factors, rules["V"], 1 if i else n_repeats)
         share = term.sum_samples(data, factors)
         if isinstance(term, SufficientStatistics):
             share["energy"] = energies(bare, factors["V"])
+        else:
+            share["counts"] = share["linear_minus"].sum(-1, keepdim=True)
         factors = improve_bases(term, rules, {**factors, **update_sums(sums, share)})
     return factors
 
@@ -86,10 +96,11 @@ def learn_batch(
 class MiniBatchSweep:
     """A sweep (state -> state) over all mini-batches in a new random order: V of a batch, then all bases.
 
-    No visit raises the objective of all samples: the sums hold every sample, and the model of a batch includes its
-    edges to the fixed samples around it. Without graphs the first epoch is online: the sums begin empty, and the bases
-    follow the batches visited so far. With graphs the sums begin with all samples, their V solved for the first bases:
-    samples that wait for their first visit count through their edges.
+    The sums begin with all samples, their V solved for the first bases, and hold every sample ever after; the model of
+    a batch includes its edges to the fixed samples around it. So no visit raises the objective of all samples (for
+    Kullback-Leibler the sum of the majorisers, which begins as the objective), a start is never made worse, and what
+    one batch lacks is known from the others: sums over some of the samples would make it zero, which a multiplicative
+    rule never leaves.
 
     Parameters
     ----------
@@ -102,7 +113,7 @@ class MiniBatchSweep:
     seed : int
         Of the order of the visits.
     n_repeats : int
-        Applications of the rule of V in a first visit and in the closing pass; in later visits one.
+        Applications of the rule of V before the first epoch and after the last; in a visit one.
 
     Notes
     -----
@@ -125,23 +136,20 @@ class MiniBatchSweep:
             self.term = replace(self.term, square=self.data.sqnorm())
 
     def begin(self, factors: Factors) -> State:
-        """Return the start of the sweep, with sums, so that its objective is known."""
-        factors, shares = {**(self.settle(factors) if self.graphs else factors)}, {}
-        factors |= zero_sums(self.term, factors)
+        """Return the state before the first epoch: V solved for the bases, the shares of all batches and their sum."""
+        factors = {**self.settle(factors), **zero_sums(self.term, factors)}
+        shares: dict[int, Sums] = {}
         for b, rows in enumerate(self.rows):
             shares[b] = self.term.sum_samples(self.piece(b), {**factors, "V": select_rows(factors["V"], rows)})
-            factors |= update_sums({key: factors[key] for key in shares[b]}, shares[b])
-        return {"factors": self._with_energy(factors)} | ({"shares": shares} if self.graphs else {})
+            factors |= update_sums(factors, shares[b])
+        return {"factors": self._with_energy(factors), "shares": shares}
 
     def __call__(self, state: State) -> State:
         """Run one epoch."""
         factors = {**state["factors"], "V": clone_factor(state["factors"]["V"])}  # visits write rows of V in place
-        known = state.get("shares")
-        if known is None:
-            factors |= zero_sums(self.term, factors)
-        shares: dict[int, Sums] = {}
-        for b in self.order.permutation(len(self.rows)):
-            factors, shares[int(b)] = self._visit(factors, int(b), known and known[int(b)])
+        shares = dict(state["shares"])
+        for b in self.order.permutation(len(self.rows)).tolist():
+            factors, shares[b] = self._visit(factors, b, shares[b])
         return {**state, "factors": self._with_energy(factors), "shares": shares}
 
     def settle(self, factors: Factors) -> dict[str, Tensor]:
@@ -152,13 +160,13 @@ class MiniBatchSweep:
             write_rows(factors["V"], rows, improve_coefficients(terms, here, self.rules["V"], self.n_repeats))
         return factors
 
-    def _visit(self, factors: dict[str, Tensor], b: int, old: Sums | None) -> tuple[dict[str, Tensor], Sums]:
+    def _visit(self, factors: dict[str, Tensor], b: int, old: Sums) -> tuple[dict[str, Tensor], Sums]:
         """Visit one batch: its coefficients, its share of the sums, then the bases."""
         terms, here = self._here(factors, b)
         before = here["V"]
-        here["V"] = V = improve_coefficients(terms, here, self.rules["V"], 1 if old else self.n_repeats)
+        here["V"] = V = improve_coefficients(terms, here, self.rules["V"], 1)
         share = self.term.sum_samples(terms[0].data, here)
-        totals = update_sums({key: factors[key] for key in share}, share, old)
+        totals = update_sums(factors, share, old)
         if self.graphs:
             change = reduce(torch.add, (graph.energy(V) - graph.energy(before) for graph in terms[1:]))
             totals["energy"] = (factors["energy"] + change).clamp_(min=0)

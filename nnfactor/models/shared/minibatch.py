@@ -8,14 +8,14 @@ import torch
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
-from ...core import Run, run
+from ...core import Run, multiplicative, run
 from ...core.data.dense import Dense
-from ...core.factors import as_factor, gram, khatri_rao
+from ...core.factors import as_factor, gram
 from ...core.solve.minibatch import MiniBatchSweep, cut_batches, learn_batch
 from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
 from ...core.terms.laplacian import Laplacian
-from ...core.terms.statistics import SufficientStatistics, energies, statistics_of, zero_sums
+from ...core.terms.statistics import SufficientStatistics, energies, statistics_of
 from .base import limits_of, show_factors
 from .fitting import Learnt, Model, draw_seeds, select_published
 from .inputs import Inputs, given_array, place_factor
@@ -25,6 +25,8 @@ from .restore import restore_on_error
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
 
 FIRST_ROUNDS = 30  # while fewer than 10 k samples were seen: without them random bases cost dozens of batches
+
+LIFT = 1e-4  # of a column's mean: what replaces zeros of a fitted basis
 
 ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
 
@@ -67,9 +69,9 @@ class MiniBatches:
         Parameters
         ----------
         X : (n_samples, n_features), or a batch of tensors, as in `fit`
-            Any number of rows, in an order that matters. The first batch draws the bases: `init` "auto" and "random" at
-            random with the batch's mean, "nndsvda" from the batch; arrays (V, U1, ...) give their bases, V is ignored.
-            The first nonzero batch fixes the unit of the sums; the dtype must hold later batches in that unit.
+            Any number of rows, in an order that matters. The first batch is where `init` draws the bases from; arrays
+            (V, U1, ...) give their bases, V is ignored. The first nonzero batch fixes the unit of the sums; the dtype
+            must hold later batches in that unit.
         y : (n_samples,), optional
             Labels, where the model uses them.
 
@@ -140,11 +142,11 @@ def absorb(estimator: Any, X: Any, y: Any) -> None:
     with strict_precision(inputs.data.device):
         learnt = estimator._learn_batch(inputs, y)
         model = estimator._model(inputs, learnt)
-        bases, sums = begin_stream(estimator, model) if begins else resume(estimator, inputs, model)
+        bases, sums = (begin_stream(estimator, inputs, model), None) if begins else resume(estimator, inputs, model)
         seen = 0 if begins else getattr(estimator, "n_samples_seen_", len(getattr(estimator, "embedding_", ())))
         keep = (seen / (seen + inputs.data.shape[0])) ** estimator.forgetting
         rounds = FIRST_ROUNDS if seen < 10 * estimator.n_components else ROUNDS
-        sums = {key: keep * total for key, total in sums.items()}
+        sums = sums and statistics_of(model.terms[0]).forget(sums, keep)
         factors = learn_batch(model.terms, model.rules, bases, sums, rounds, _n_repeats(estimator))
         publish_step(estimator, inputs, learnt, model, factors, seen)
 
@@ -160,8 +162,8 @@ def publish_step(
             "is out of range in the unit that the first batch fixed: rescale the data, or use float64"
         )
     unit, *bases = model.normalize([torch.ones_like(factors["V"][:1]), *bases])
-    by = {"gram": gram(unit.double()), "energy": unit.double().square()}
-    kept = [key for key in ("gram", "linear_minus", "energy", "linear_plus") if key in factors]
+    by: dict[str, Any] = {"gram": gram(unit.double()), "energy": unit.double().square(), "counts": 1.0}
+    kept = [key for key in ("gram", "linear_minus", "energy", "linear_plus", "counts") if key in factors]
     sums = {key: inputs.to_caller(factors[key] * by.get(key, unit)) for key in kept}
     found: dict[str, Any] = {
         **show_factors(inputs, factors["V"] * unit * inputs.scale, bases, estimator._tensors),
@@ -174,49 +176,55 @@ def publish_step(
     vars(estimator).update({**select_published(learnt), **found})
 
 
-def _in_unit(estimator: Any, inputs: Inputs) -> Inputs:
-    """Bring the batch into the unit of the sums, unless they are still zero."""
+def _known_sums(estimator: Any) -> dict[str, Any] | None:
+    """Return the sums of a stream that has begun; those of zeros say nothing."""
     known = getattr(estimator, "moments_", None)
-    if known is None or not bool((known["linear_minus"] > 0).any()) or known["scale"] == inputs.scale:
+    return known if known and bool((known["linear_minus"] > 0).any()) else None
+
+
+def _in_unit(estimator: Any, inputs: Inputs) -> Inputs:
+    """Bring the batch into the unit of the sums."""
+    known = _known_sums(estimator)
+    if known is None or known["scale"] == inputs.scale:
         return inputs
     return replace(inputs, data=inputs.data.scaled(inputs.scale / known["scale"]), scale=known["scale"])
 
 
-def resume(estimator: Any, inputs: Inputs, model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Bases and sums to go on from; after `fit`, sums of the model itself, for which its bases are stationary."""
+def resume(estimator: Any, inputs: Inputs, model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor] | None]:
+    """Bases and sums to go on from; after `fit`, sums of the model itself, for which its bases are stationary.
+
+    Where the rule could not leave the zeros of a fitted basis they become small: what the data of the fit lacked may
+    still come. Zeros that `init` may have given stay.
+    """
     data, names = inputs.data, model.names
     there = lambda F, dtype: as_factor(place_factor(F, data).to(dtype))
     bases = {m: there(F, data.dtype) for m, F in zip(names[1:], estimator.factors_, strict=True)}
     if hasattr(estimator, "moments_"):
-        kept = {key: F for key, F in estimator.moments_.items() if key != "scale"}
-        return bases, {key: there(F, torch.float64) for key, F in kept.items()}
+        known = _known_sums(estimator)
+        return bases, known and {key: there(F, torch.float64) for key, F in known.items() if key != "scale"}
     if not hasattr(estimator, "embedding_"):  # bases that are known, of no samples
-        return bases, zero_sums(statistics_of(model.terms[0]), bases)
+        return bases, None
+    for m, F in bases.items():
+        if model.rules[m] is multiplicative and isinstance(estimator.init, str):
+            bases[m] = as_factor(F.where(F > 0, LIFT * F.mean(-2, keepdim=True)))
     V = there(estimator.embedding_, torch.float64) / inputs.scale
-    wide = khatri_rao([F.double() for F in bases.values()])
-    if loss_exponent(estimator) == 1:
-        linear_plus = V.sum(-2, keepdim=True)
-        return bases, {"linear_minus": wide * linear_plus, "linear_plus": linear_plus}
     energy = energies([replace(g, norms_of=()) for g in estimator._past_graphs(names)], V)
-    linear_minus = as_factor(wide @ gram(V) + wide * energy)
-    return bases, {"gram": gram(V), "linear_minus": linear_minus, "energy": energy}
+    return bases, statistics_of(model.terms[0]).sum_model({**bases, "V": V, "energy": energy})
 
 
-def begin_stream(estimator: Any, model: Model) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the bases that a stream starts from, and empty sums."""
-    data, shapes = model.data[0], list(model.shapes.items())
+def begin_stream(estimator: Any, inputs: Inputs, model: Model) -> dict[str, Tensor]:
+    """Return the bases that a stream starts from: as a fit to the first batch, but of arrays without V."""
+    data, shapes = model.data[0], list(model.shapes.items())[1:]
     if isinstance(estimator.init, str):
         if data.largest() == 0:  # its mean says nothing about the stream
             model = replace(model, data=[Dense(torch.ones(1, *data.shape[1:], dtype=data.dtype, device=data.device))])
-        drawn = estimator._draw(model, draw_seeds(estimator)[0], estimator.init == "nndsvda")[1:]
-    else:
-        wanted = ", ".join(f"{n} {s}" for n, s in shapes[1:])
-        if not hasattr(estimator.init, "__len__") or len(estimator.init) != len(shapes):
-            raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here")
-        pairs = zip(shapes[1:], list(estimator.init)[1:], strict=True)
-        drawn = [as_factor(given_array(f"init: {n}", F, shape, data)) for (n, shape), F in pairs]
-    bases = dict(zip(model.names[1:], drawn, strict=True))
-    return bases, zero_sums(statistics_of(model.terms[0]), bases)
+        drawn = estimator._start(inputs, model, draw_seeds(estimator), 0)
+        return {name: drawn[name] for name, _ in shapes}
+    wanted = ", ".join(f"{name} {shape}" for name, shape in shapes)
+    if not hasattr(estimator.init, "__len__") or len(estimator.init) != len(model.shapes):
+        raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or arrays (V, {wanted}); V is not used here")
+    given = zip(shapes, list(estimator.init)[1:], strict=True)
+    return {name: as_factor(given_array(f"init: {name}", F, shape, data)) for (name, shape), F in given}
 
 
 def _n_repeats(estimator: Any) -> int:
