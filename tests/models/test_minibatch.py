@@ -456,6 +456,28 @@ def test_one_pass_over_sparse_counts_is_no_worse_than_scikit_learn(size):
         assert found[0] <= 1.01 * found[1]
 
 
+def test_a_stream_keeps_its_parameters():
+    X, y = data(60), labels(60)
+    begun = lambda model: [model.partial_fit(X, y), clone(model).fit(X, y)]
+    changes = [
+        (NMF(3), {"n_components": 5}),
+        (NMF(3), {"loss": "kullback-leibler"}),
+        (NMF(3, loss=1), {"loss": "frobenius"}),
+        (NGE(4), {"n_components": 6}),
+        (NGE(4), {"n_discriminative": 1}),
+        (NTF(3, sample_shape=(3, 3)), {"sample_shape": (9, 1)}),
+    ]
+    for model, change in changes:
+        for fitted in begun(model):
+            before = pickle.dumps(fitted.set_params(**change))
+            with pytest.raises(ValueError, match=f"^{next(iter(change))}="):
+                fitted.partial_fit(X, y)
+            assert pickle.dumps(fitted) == before
+    NMF(3, loss="kullback-leibler").partial_fit(X).set_params(loss=1, forgetting=1.0).partial_fit(X)
+    with pytest.raises(ValueError, match="one type"):
+        NGE(4).partial_fit(X, np.where(y > 0, "a", "b")).partial_fit(X, y)
+
+
 STREAMS = {key: FITS[key] for key in ("NMF", "NMF, multiplicative", "NMF, KL", "NTF", "NGE", "NGE, tensor")}
 
 

@@ -4,6 +4,7 @@ import numbers
 from dataclasses import dataclass, replace
 from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from sklearn.utils.metaestimators import available_if
 from torch import Tensor
@@ -19,7 +20,7 @@ from ...core.terms.statistics import SufficientStatistics, energies, statistics_
 from .base import limits_of, show_factors
 from .fitting import Learnt, Model, draw_seeds, select_published
 from .inputs import Inputs, given_array, place_factor
-from .parameters import loss_exponent, nonnegative, whole
+from .parameters import beta_of, loss_exponent, nonnegative, whole
 from .restore import restore_on_error
 
 ROUNDS = 3  # of coefficients and bases on one batch of a stream
@@ -27,6 +28,8 @@ ROUNDS = 3  # of coefficients and bases on one batch of a stream
 FIRST_ROUNDS = 30  # while fewer than 10 k samples were seen: without them random bases cost dozens of batches
 
 LIFT = 1e-4  # of a column's mean: what replaces zeros of a fitted basis
+
+SETTLED = ("n_components", "loss", "sample_shape", "n_discriminative")  # parameters that a stream begins with and keeps
 
 ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
 
@@ -83,7 +86,8 @@ class MiniBatches:
         Raises
         ------
         ValueError
-            Another number of features than before, bad data, or a model without mini-batches. Nothing is learned then.
+            Another number of features than before, another rank, loss or kind of labels, bad data, or a model without
+            mini-batches. Nothing is learned then.
         """
         self._check_parameters()
         if cast(Any, self).n_init != 1:
@@ -91,6 +95,7 @@ class MiniBatches:
                 f"partial_fit runs one start, got n_init={cast(Any, self).n_init}; use n_init=1 and an estimator per "
                 "start, or fit with batch_size, which takes restarts"
             )
+        _check_settled(self)
         with restore_on_error(self):
             absorb(self, X, y)
         return self
@@ -122,7 +127,7 @@ class MiniBatches:
         return replace(result, factors=factors, objective=values, n_batches=len(visited))
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
-        found = cast(Any, super())._results(inputs, learnt, model, run)
+        found = {**cast(Any, super())._results(inputs, learnt, model, run), "_began_with": _settled(self)}
         if self.batch_size is not None:
             found |= {"n_steps_": found["n_iter_"] * run.n_batches, "n_samples_seen_": inputs.data.shape[0]}
         return found
@@ -170,10 +175,28 @@ def publish_step(
         "moments_": sums | {"scale": inputs.scale},
         "n_steps_": getattr(estimator, "n_steps_", 0) + 1,
         "n_samples_seen_": seen + inputs.data.shape[0],
+        "_began_with": _settled(estimator),
     }
     for name in ABOUT_A_RUN:
         vars(estimator).pop(name, None)
     vars(estimator).update({**select_published(learnt), **found})
+
+
+def _settled(estimator: Any) -> dict[str, Any]:
+    """Return the parameters that a stream keeps."""
+    return {name: value for name, value in estimator.get_params(deep=False).items() if name in SETTLED}
+
+
+def _check_settled(estimator: Any) -> None:
+    """Refuse a parameter that was another one when what is there was learned."""
+    known = {"n_components": estimator._n_features_out} if hasattr(estimator, "factors_") else {}
+    for name, began in (known | getattr(estimator, "_began_with", {})).items():
+        now = getattr(estimator, name)
+        if not (beta_of(now) == beta_of(began) if name == "loss" else np.array_equal(now, began)):
+            raise ValueError(
+                f"{name}={now!r}, but what was learned so far has {name}={began!r}, and a stream cannot change it; set "
+                "it back, or begin anew with a clone of the estimator"
+            )
 
 
 def _known_sums(estimator: Any) -> dict[str, Any] | None:
