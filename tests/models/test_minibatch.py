@@ -262,6 +262,15 @@ def test_sparse_and_float32_and_zeros_and_restarts(kw):
     np.testing.assert_allclose(several.restarts_["loss"][0], alone.loss_, rtol=1e-9)
 
 
+def test_no_epoch_publishes_the_start():
+    X = data()
+    V, U = np.random.default_rng(0).random((40, 3)), np.random.default_rng(1).random((9, 3))
+    model = NMF(3, init=(V, U), batch_size=10, max_iter=0).fit(X)
+    np.testing.assert_array_equal(model.embedding_, V)
+    np.testing.assert_array_equal(model.factors_[0], U)
+    assert model.n_steps_ == 0
+
+
 def test_zero_data():
     model = NMF(2, batch_size=2, random_state=0).fit(np.zeros((5, 4)))
     assert model.loss_ == 0 and not model.embedding_.any()
@@ -325,22 +334,22 @@ def test_what_most_batches_lack_is_learned_with_graphs_and_of_tensors(name):
 
 @pytest.mark.parametrize("name", [name for name in FITS if "NGE" not in name])
 def test_a_given_start_is_never_made_worse(name):
-    for seed in range(4):
+    for seed in range(3):
         rng = np.random.default_rng(seed)
         X = rng.random((46, 3)) @ rng.random((3, 9)) + 0.3 * rng.random((46, 9))
-        start = FITS[name](random_state=0, tol=1e-9, max_iter=2000).fit(X)
-        for size in (3, 10, 20):
+        start = FITS[name](random_state=0, tol=1e-9, max_iter=400).fit(X)
+        for size in (3, 15):
             init = (start.embedding_, *start.factors_)
-            model = FITS[name](init=init, batch_size=size, random_state=0).fit(X)
+            model = FITS[name](init=init, batch_size=size, random_state=0, max_iter=5).fit(X)
             assert model.loss_ <= start.loss_ * (1 + 1e-9)
             assert model.history_["objective"][0] <= start.loss_ * (1 + 1e-9)
 
 
 def test_no_fit_whose_last_epoch_rose_has_converged():
-    for seed in range(6):
+    for seed in range(4):
         X = counts(seed, 80, 150)
         for loss in ("frobenius", "kullback-leibler"):
-            model = NMF(3, loss=loss, batch_size=10, random_state=0).fit(X)
+            model = NMF(3, loss=loss, batch_size=10, random_state=0, tol=1e-3).fit(X)
             *_, before, last = model.history_["objective"]
             assert model.converged_ and last <= before
 

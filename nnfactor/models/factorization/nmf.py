@@ -70,15 +70,16 @@ class NMF(MiniBatches, KnownBases, Factorization):
     batch_size : int or None
         None: all samples in every iteration. A number: `fit` visits mini-batches of at most so many samples, and
         `max_iter` counts epochs. A visit solves the coefficients of the batch, then improves the bases on sums over all
-        samples, each as last visited: the objective of all samples never rises after the first epoch. It stops when an
-        epoch lowered that objective by no more than tol / 10 of itself. Keeps one number for each batch,
-        feature and component: take batches of several times k samples. For the losses "frobenius" and
+        samples, each as last visited: the objective of all samples never rises, and a start in `init` is never made
+        worse. It stops when an epoch lowered that objective by no more than tol / 10 of itself. Keeps one number for
+        each batch, feature and component: take batches of several times k samples. For the losses "frobenius" and
         "kullback-leibler".
     forgetting : float
         For `partial_fit` only: sums over the samples before a batch are multiplied by (n_before / n_after) **
         forgetting: early batches count less, for their coefficients were solved with poor bases (Mairal et al. 2010).
         0 forgets nothing; larger values follow a changing stream sooner. 4: one pass over 50 000 planted samples came
-        within 0.2 % of a full fit.
+        within 0.6 % of a full fit. How often a feature comes, which "kullback-leibler" knows exactly, is forgotten with
+        a quarter of this exponent: rare words are otherwise lost.
 
     Attributes
     ----------

@@ -110,7 +110,7 @@ class MiniBatches:
 
     def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
         above: Any = super()
-        if self.batch_size is None:
+        if self.batch_size is None or cast(Any, self).max_iter == 0:
             return above._run(model, learnt, start, seeds)
         data = model.data[0]
         _check_model(self, data.order)
