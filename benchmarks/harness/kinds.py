@@ -37,6 +37,7 @@ KINDS = {
     "peers": "benchmarks.experiments.peers.experiment",
     "scaling": "benchmarks.experiments.scaling.experiment",
     "srlsc": "benchmarks.experiments.srlsc",
+    "stopping": "benchmarks.experiments.stopping",
     "sulf": "benchmarks.experiments.sulf",
     "sulf_parameters": "benchmarks.experiments.sulf_parameters",
 }

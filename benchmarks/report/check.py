@@ -65,7 +65,7 @@ def _unknown_names(rows: Sequence[Row], ran: Config, whole: Sequence[Config], sm
             yield f"{what} names no metric: {part.metric}"
         yield from (f"{what} names no method: {name}" for name in _methods_of(part) if name not in methods)
         for pattern in part.values if isinstance(part, Paper) else part.settings:
-            problems = {name for name in known_names() if fnmatchcase(name, pattern.partition("/")[0])}
+            problems = {name for name in {*known_names(), *asked} if fnmatchcase(name, pattern.partition("/")[0])}
             if not problems:
                 yield f"{what} names no data set: {pattern}"
             elif small or isinstance(part, Paper) or scores.matching([pattern]):

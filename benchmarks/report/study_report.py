@@ -79,6 +79,9 @@ UNITS = {  # what a metric is, where its name does not say it
     "objective_percent": "objective, % of the lowest",
     "growth": "growth, times as long",
     "speedup": "speed-up, times as fast",
+    "excess": "objective, % above a long run",
+    "said": "the same of fits that say they converged, 0 of others",
+    "fit_seconds": "seconds",
 }
 
 EXPLAINED = (

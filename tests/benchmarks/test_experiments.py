@@ -559,7 +559,7 @@ def test_quick_variants_need_no_folder(path):
     from benchmarks.experiments.peers.problems import PROBLEMS as RACES
 
     parameters = configs.load(path, variants=["quick"]).parameters
-    if path.stem == "scaling":  # makes its data
+    if path.stem in ("scaling", "stopping"):  # make their data
         return
     if path.stem == "peers":  # what it reads from a folder is skipped with a reason
         assert any(not RACES[name].folder for name in parameters.problems)
@@ -604,6 +604,16 @@ def test_end_to_end(name, tmp_path):
     assert rates or all(r.get("seconds", r.get("growth", r.get("speedup"))) > 0 for r in scores)
     page = unescape((tmp_path / name / "report.html").read_text())
     assert all(claim.text in page for claim in configs.load(configs.find(name)).header.claims)
+
+
+def test_stops_are_measured_against_a_long_run(tmp_path):
+    names = '["counts, k = 3", "noise 0.01, float32"]'
+    assert main(["stopping", "--quick", "--set", f"parameters.problems={names}", "--out", str(tmp_path)]) == 0
+    rows = [r for r in read_rows(tmp_path / "stopping") if r["kind"] == "score"]
+    assert {r["problem"] for r in rows} == {"counts, k = 3", "noise 0.01, float32"}
+    excess = {(r["problem"], r["method"]): r["excess"] for r in rows}
+    assert len(rows) == len(excess) == 8 and all(e >= 0 or "float32" in problem for (problem, _), e in excess.items())
+    assert excess["counts, k = 3", "default"] < min(0.5, excess["counts, k = 3", "start 1e-4"])
 
 
 def test_ridge_classes_are_those_of_ridge_regression():

@@ -12,7 +12,6 @@ from ...harness.kinds import Context
 from ...harness.results import Figure, Line, Panel, Picture, Report, Row, Section, Table
 from ...report.bars import bar_rows, bar_section
 from ...report.study_report import skipped_section
-from ...timing.clock import Spread
 from ...timing.memory import how
 from .checks import describe_setting, judge_bars
 from .numbers import SHARED, Outcome
@@ -51,7 +50,7 @@ def _paper_row(o: Outcome, paper: Paper) -> dict[str, Any]:
         "paper 2D-NDTF s": paper.ndtf,
         "paper ratio": paper.ratio,
         "printed ms": 1e3 * o.methods["printed"].time.median if "printed" in o.methods else None,
-        **{f"{name} x": _median(o.ratio(name, "printed")) for name in ("inverses", "cholesky", "cg")},
+        **{f"{name} x": getattr(o.ratio(name, "printed"), "median", None) for name in ("inverses", "cholesky", "cg")},
     }
 
 
@@ -143,10 +142,6 @@ def _ratios(o: Outcome, name: str) -> dict[str, Any]:
         ratio = o.ratio(name, to)
         row |= {f"ratio_to_{to}_{key}": getattr(ratio, key, None) for key in ("median", "min", "max")}
     return row
-
-
-def _median(spread: Spread | None) -> float | None:
-    return None if spread is None else spread.median
 
 
 def _milliseconds(t: Any) -> dict[str, Any]:

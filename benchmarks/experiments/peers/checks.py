@@ -33,7 +33,8 @@ def _speedups(outcomes: Sequence[Outcome], bars: Mapping[str, float]) -> Iterato
     pooled = [s for o in of_bars for s in o.speedups(1.005)]
     if of_bars and "nmf_all" in bars:
         claim = f"{SPEEDUPS[FROBENIUS][0]}, time to 1.005"
-        yield _median_at_least(claim, "median over all", bars["nmf_all"], pooled, _medians(of_bars))
+        each = ", ".join(f"{o.problem} {median(s):.3g}" for o in of_bars if (s := o.speedups(1.005)))
+        yield _median_at_least(claim, "median over all", bars["nmf_all"], pooled, f"medians: {each}")
     for o in outcomes:
         bar = "nmf_each" if o.group == FROBENIUS else o.problem
         claim, factors = SPEEDUPS[o.group]
@@ -86,11 +87,6 @@ def _why(o: Outcome, factor: float) -> str:
     count_missed = {name: o.count_missed(name, factor) for name in ("ours", o.rival)}
     never = ", ".join(f"{count} starts of {name} never arrive" for name, count in count_missed.items() if count)
     return o.bound(factor) + (f"; {never}" if never else "")
-
-
-def _medians(outcomes: Sequence[Outcome]) -> str:
-    each = [(o.problem, o.speedups(1.005)) for o in outcomes]
-    return "medians: " + ", ".join(f"{name} {median(s):.3g}" for name, s in each if s)
 
 
 def _restart_note(r: Any, target: str) -> str:
