@@ -59,7 +59,7 @@ def _renew(page: Path, run: Path) -> Path:
 
 def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
     """Write the blocks of a page in Markdown: tables, claims, bars, what was not run."""
-    scores = all_scores(rows, config, [part.metric for part in (*config.header.tables, *config.header.claims)])
+    scores = all_scores(rows, config, [t.metric for t in config.header.tables])
     if scores:
         yield EXPLAINED
     for spec in config.header.tables:

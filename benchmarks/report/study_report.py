@@ -54,9 +54,9 @@ def finish(
 
 
 def all_scores(rows: Sequence[Row], config: Config, metrics: Sequence[str]) -> dict[str, Scores]:
-    """Collect the scores of the metrics that have rows, those of the config's papers as well."""
+    """Collect the scores of the metrics that have rows, those of the config's papers and claims as well."""
     papers = {p.metric: p for p in config.header.paper}
-    names = dict.fromkeys([*metrics, *papers])
+    names = dict.fromkeys([*metrics, *papers, *(claim.metric for claim in config.header.claims)])
     tables = {name: Scores(rows, name, papers.get(name)) for name in names}
     return {name: scores for name, scores in tables.items() if scores.rows}
 
