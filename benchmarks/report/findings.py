@@ -64,8 +64,8 @@ def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
         yield EXPLAINED
     for spec in config.header.tables:
         yield from _block(spec, rows, scores)
-    if config.header.claims:
-        yield markdown(claim_table(config, scores))
+    if (claims := claim_table(config, scores)).rows:
+        yield markdown(claims)
     bars = [[r[column] for column in HEAD] for r in rows if r["kind"] == "check"]
     if bars:
         yield markdown(Table("", HEAD, bars))
