@@ -1,7 +1,7 @@
 """`python -m benchmarks CONFIG` runs a configuration and writes its report.
 
-`list` shows the configurations, `all` runs every one, `compare A B` sets the folders of two finished runs side by side,
-`findings [DIR]` renews the tables of docs/findings from the finished runs in DIR.
+`list`, or no word, shows the configurations, `all` runs every one, `compare A B` sets the folders of two finished runs
+side by side, `findings [DIR]` renews the tables of docs/findings from the finished runs in DIR.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     """Make the command line."""
     p = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.replace("`", ""))
-    p.add_argument("config", metavar="CONFIG", help="a TOML file, the bare name of one in configs/, or a word as above")
+    known = "a TOML file, the bare name of one in configs/, or a word as above (default: list)"
+    p.add_argument("config", metavar="CONFIG", nargs="?", default="list", help=known)
     p.add_argument("folders", metavar="DIR", nargs="*", type=Path, help="of compare and findings")
     p.add_argument("--data", metavar="DIR", type=Path, help="folder of data sets (default: $NNFACTOR_DATA)")
-    p.add_argument("--device", help="run.device: cpu or cuda")
+    p.add_argument("--device", help="run.device: cpu, cuda, cuda:1 or auto")
     p.add_argument("--threads", metavar="N", help="run.threads")
     p.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help="e.g. parameters.iterations=50")
     p.add_argument("--out", metavar="DIR", type=Path, help="DIR/<name>/ (default: results; results/quick with --quick)")
@@ -60,7 +61,9 @@ def parser() -> argparse.ArgumentParser:
 def list_configs() -> int:
     """List names and one line each."""
     found = [configs.load(path) for path in configs.known_configs()]
-    width = max((len(c.name) for c in found), default=0)
+    if not found:
+        raise BenchmarkError(f"{configs.FOLDER} has no configs; run python -m benchmarks from a checkout")
+    width = max(len(c.name) for c in found)
     for c in found:
         print(f"{c.name:{width}}  {c.header.summary}")
     return 0

@@ -138,7 +138,10 @@ def _read(name: str, file: File, data: Path | None) -> Dataset:
             raise MissingData(
                 f"{path}: {key} is {found or 'absent'}, expected shape {_describe_shape(shape)}; {wanted}"
             )
-    dataset = file.read(arrays)
+    try:
+        dataset = file.read(arrays)
+    except ValueError as error:
+        raise MissingData(f"{path}: {error}; {wanted}") from None
     lengths = {len(dataset.y), *(view.shape[0] for view in dataset.views)}
     if len(lengths) > 1:
         raise MissingData(f"{path}: arrays of {sorted(lengths)} samples; {wanted}")

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from nnfactor.models.shared.inputs import choose_device
 from nnfactor.sparse_coding.basis_pursuit import Codes, l1_codes
 
 from ..report.page import write_csv
@@ -34,12 +35,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", help="CSV file to write")
     options = parser.parse_args(arguments)
     torch.set_num_threads(options.threads)
-    rows = [_row(_samples(options.data, options.samples, options.device), *setting) for setting in SETTINGS]
+    try:
+        device = choose_device(options.device, None)
+    except ValueError as error:
+        parser.error(str(error))
+    rows = [_row(_samples(options.data, options.samples, device), *setting) for setting in SETTINGS]
     if options.out:
         write_csv(Path(options.out), rows)
 
 
-def _samples(path: str, count: int, device: str) -> torch.Tensor:
+def _samples(path: str, count: int, device: torch.device) -> torch.Tensor:
     X = np.load(path)["X"]
     chosen = np.random.default_rng(0).permutation(len(X))[:count]
     return torch.from_numpy(X[chosen].reshape(len(chosen), -1).astype(np.float64)).to(device)

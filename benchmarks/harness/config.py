@@ -88,6 +88,8 @@ def find(name: str) -> Path:
     if not path.is_file():
         known = [p.stem for p in known_configs()]
         raise ConfigError(f"{name}: no such config; {suggestion(Path(name).stem, known)}")
+    if not path.stem.strip("."):  # results go to a folder of this name
+        raise ConfigError(f"{name}: a config is called by its name before .toml, which this one lacks; rename it")
     return path
 
 

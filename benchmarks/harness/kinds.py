@@ -50,7 +50,7 @@ class RunSettings:
     Attributes
     ----------
     device : str
-        A torch device: "cpu", "cuda", "cuda:1".
+        "cpu", "cuda", "cuda:1", ..., or "auto": CUDA when present.
     dtype : str
         "float32" or "float64".
     threads : int
@@ -108,12 +108,12 @@ class Context:
     @property
     def device(self) -> Any:
         """The torch device; a ConfigError if it is not there."""
-        import torch
+        from nnfactor.models.shared.inputs import choose_device
 
-        device = torch.device(self.settings.device)
-        if device.type == "cuda" and not torch.cuda.is_available():
-            raise ConfigError(f"run.device: {self.settings.device!r} asked for, but this torch sees no CUDA device")
-        return device
+        try:
+            return choose_device(self.settings.device, None)
+        except ValueError as error:
+            raise ConfigError(f"run.{error}") from None
 
     @property
     def dtype(self) -> Any:

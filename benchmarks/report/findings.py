@@ -59,13 +59,13 @@ def _renew(page: Path, run: Path) -> Path:
 
 def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
     """Write the blocks of a page in Markdown: tables, claims, bars, what was not run."""
-    scores = all_scores(rows, config, [part.metric for part in (*config.header.tables, *config.header.claims)])
+    scores = all_scores(rows, config, [t.metric for t in config.header.tables])
     if scores:
         yield EXPLAINED
     for spec in config.header.tables:
         yield from _block(spec, rows, scores)
-    if config.header.claims:
-        yield markdown(claim_table(config, scores))
+    if (claims := claim_table(config, scores)).rows:
+        yield markdown(claims)
     bars = [[r[column] for column in HEAD] for r in rows if r["kind"] == "check"]
     if bars:
         yield markdown(Table("", HEAD, bars))

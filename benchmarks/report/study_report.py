@@ -37,7 +37,7 @@ def finish(
         *(_score_section(scores) for scores in tables.values()),
         *sections,
         _picture_section(outcome.rows),
-        Section("What should hold", parts=[claim_table(config, tables)]),
+        _claim_section(config, tables),
         skipped_section(outcome.skipped),
     ]
     return Report(
@@ -54,9 +54,9 @@ def finish(
 
 
 def all_scores(rows: Sequence[Row], config: Config, metrics: Sequence[str]) -> dict[str, Scores]:
-    """Collect the scores of the metrics that have rows, those of the config's papers as well."""
+    """Collect the scores of the metrics that have rows, those of the config's papers and claims as well."""
     papers = {p.metric: p for p in config.header.paper}
-    names = dict.fromkeys([*metrics, *papers])
+    names = dict.fromkeys([*metrics, *papers, *(claim.metric for claim in config.header.claims)])
     tables = {name: Scores(rows, name, papers.get(name)) for name in names}
     return {name: scores for name, scores in tables.items() if scores.rows}
 
@@ -145,13 +145,20 @@ def details(scores: Scores) -> Table:
     return Table(f"{UNITS.get(scores.metric, scores.metric)}: all", head, rows)
 
 
+def _claim_section(config: Config, tables: Mapping[str, Scores]) -> Section:
+    table = claim_table(config, tables)
+    left = len(config.header.claims) - len(table.rows)
+    return Section("What should hold", [f"Claims about what was not run: {left}."] if left else [], [table])
+
+
 def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
-    """List every claim of the config with its verdict."""
+    """List the claims of the config with their verdicts, without those about methods or settings that were not run."""
     rows = []
     for claim in config.header.claims:
-        scores = tables.get(claim.metric, Scores([], claim.metric))
+        verdict, numbers = judge(claim, tables.get(claim.metric, Scores([], claim.metric)))
         column = "" if claim.column == "chosen" else " (best over parameters)"
-        rows.append([claim.origin, claim.text + column, *judge(claim, scores)])
+        if verdict != "not run":
+            rows.append([claim.origin, claim.text + column, verdict, numbers])
     return Table("Claims", ["of the", "claim", "verdict", "numbers"], rows)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ pytest.importorskip("jinja2")
 
 from benchmarks.__main__ import main
 from benchmarks.data.problems import PROBLEMS, half_of_each_class, load
+from benchmarks.experiments import l1_codes
 from benchmarks.experiments.nge_speed.checks import judge_bars
 from benchmarks.experiments.nge_speed.numbers import first_below
 from benchmarks.experiments.nge_speed.parameters import LABELS, Parameters
@@ -128,6 +130,27 @@ def test_a_run_that_cannot_start_says_why_in_one_line(capsys, tmp_path):
     assert "orl_64x64.npz should hold ORL 64 x 64: X (400, 64, 64)" in lines[4]
 
 
+def test_no_word_is_list(capsys):
+    assert main([]) == 0
+    assert "nge_speed" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["gpu", "mps", "meta", "cuda:99"])
+def test_a_device_that_is_not_there(capsys, tmp_path, device):
+    assert main(["nge_speed", "--quick", "--device", device, "--out", str(tmp_path)]) == 2
+    assert f"benchmarks: run.device='{device}'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        l1_codes.main(["absent.npz", "--device", device])
+    assert f"error: device='{device}'" in capsys.readouterr().err
+
+
+def test_results_stay_in_their_folder(capsys, tmp_path):
+    shutil.copy(configs.FOLDER / "nge_speed.toml", tmp_path / "...toml")
+    assert main([str(tmp_path / "...toml"), "--quick", "--out", str(tmp_path / "out")]) == 2
+    assert "a config is called by its name before .toml" in capsys.readouterr().err
+    assert [p.name for p in tmp_path.iterdir()] == ["...toml"]
+
+
 def test_quick_run_end_to_end(tmp_path):
     assert main(["nge_speed", "--quick", "--out", str(tmp_path), "--traceback"]) == 0
     folder = tmp_path / "nge_speed"
@@ -157,6 +180,12 @@ def test_quick_run_end_to_end(tmp_path):
     page = findings.write(tmp_path, tmp_path / "pages")[0].read_text()
     assert page.startswith("# nge_speed\n")
     assert "| setting | printed ahead up to iteration |" in page
+
+
+def test_a_report_leaves_out_claims_about_what_was_not_run(tmp_path):
+    assert main(["n2s2l_bases", "--quick", "--out", str(tmp_path), "--traceback"]) == 0
+    page = (tmp_path / "n2s2l_bases" / "report.html").read_text()
+    assert "Claims about what was not run: 1." in page and "(not run)" not in page and ">not run<" not in page
 
 
 def test_heads_stand_over_their_numbers():

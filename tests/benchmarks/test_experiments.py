@@ -141,6 +141,10 @@ def test_own_copies_views_and_broken_samples(tmp_path):
     reuters = load("reuters1200_5views", tmp_path)
     assert len(reuters.views) == 5
     assert abs(reuters.views[4] - S).max() == 0
+    for name, value in {"indices": S.indices + 1, "shape": np.array([1200, 3]), "indptr": S.indptr[::-1]}.items():
+        np.savez(tmp_path / "reuters1200_5views.npz", y=np.arange(1200) % 6, **arrays | {f"X2_{name}": value})
+        with pytest.raises(MissingData, match=r"reuters1200_5views.npz: .*; .* should hold"):
+            load("reuters1200_5views", tmp_path)
 
 
 def test_unknown_data_set():
