@@ -1,12 +1,14 @@
 """Products that are kept for as long as their inputs are the very same tensors."""
 
 import weakref
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+Value = TypeVar("Value")
 
 
 class TensorCache:
@@ -14,8 +16,9 @@ class TensorCache:
 
     "Not changed" means identity and version: the same tensor objects, not written to since. The cache holds its inputs,
     so that none of their addresses can be used again. Values of inputs that record gradients (or of inference tensors,
-    which carry no version) are never kept. `data` are inputs of every value beside those of a call; writes to them that
-    leave no new version (to a numpy array of the same memory, or to an inference tensor) are not noticed.
+    which carry no version) are never kept. Autocast is off while a value is made, for what is kept outlives it. `data`
+    are inputs of every value beside those of a call; writes to them that leave no new version (to a numpy array of the
+    same memory, or to an inference tensor) are not noticed.
     """
 
     def __init__(self, *data: Tensor) -> None:
@@ -26,11 +29,11 @@ class TensorCache:
         """Return `make()`, made again only when `inputs` are other tensors than last time under this key."""
         inputs = tuple(inputs)
         if any([t.requires_grad or t.is_inference() for t in inputs]):
-            return make()
+            return without_autocast(make, (*inputs, *self.data))
         state = _state((*self.data, *inputs))
         seen = self._kept.get(key)
         if seen is None or seen[0] != state:
-            value = make()
+            value = without_autocast(make, (*inputs, *self.data))
             if isinstance(value, Tensor) and (value.requires_grad or value.is_inference()):
                 return value
             seen = self._kept[key] = (state, inputs, value)
@@ -48,6 +51,15 @@ class TensorCache:
         self._kept.clear()
 
 
+def without_autocast(make: Callable[[], Value], inputs: Sequence[Tensor]) -> Value:
+    """Call `make` in the precision of its inputs, which a caller's autocast would lower."""
+    device = inputs[0].device.type if inputs else "cpu"
+    if device == "meta" or not torch.is_autocast_enabled(device):
+        return make()
+    with torch.autocast(device, enabled=False):
+        return make()
+
+
 def _state(inputs: tuple[Tensor, ...]) -> list[tuple[int, int]]:
     return [(id(t), t._version) for t in inputs]
 
@@ -58,14 +70,14 @@ def cached(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     Writes that leave no new version (to `F.data`, or to a numpy array of the same memory) are not noticed.
     """
     if F.requires_grad or F.is_inference():
-        return make(F)
+        return without_autocast(partial(make, F), (F,))
     kept = _KEPT.get(id(F))
     if kept is None:  # a plain reference: several times faster than `weakref.finalize`
         kept = _KEPT[id(F)] = weakref.ref(F, partial(_forget, id(F))), {}
     known = kept[1]
     seen = known.get(make)
     if seen is None or seen[0] != F._version:
-        value = make(F)
+        value = without_autocast(partial(make, F), (F,))
         if value is F or value.is_inference() or value._base is F:  # a view costs nothing, and kept it would keep F
             return value
         seen = known[make] = (F._version, value)

@@ -409,6 +409,22 @@ def test_every_term_has_a_direct_value():
     assert L2("V", 3.0).direct(F) == L2("V", 3.0).value(F)
 
 
+@pytest.mark.parametrize("make", [lambda X: Fit(X, ("V", "U1")), lambda X: BetaFit(X, ("V", "U1"), 1.5)])
+def test_autocast_leaves_no_half_precision_behind(make):
+    """What is made inside is float32, as are the products that are kept and answer outside again."""
+    g = torch.Generator().manual_seed(0)
+    V, U, X = (torch.rand(*shape, generator=g) for shape in ((40, 4), (20, 4), (40, 20)))
+    expected = objective([make(X.clone())], {"V": V.clone(), "U1": U.clone()})
+    term = make(X)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        inside = objective([term], {"V": V, "U1": U})
+        block = block_of([term], {"V": V, "U1": U}, "V")
+        assert gram(V.clone()).dtype == block.linear_minus.dtype == torch.float32
+    torch.testing.assert_close(inside, expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(objective([term], {"V": V, "U1": U}), expected, rtol=1e-5, atol=0)
+    torch.testing.assert_close(gram(U), U.T @ U)
+
+
 def test_nothing_from_inference_mode_is_remembered():
     """Autograd refuses such tensors."""
     F, W = torch.rand(5, 3, dtype=torch.float64), torch.rand(3, 3, dtype=torch.float64, requires_grad=True)

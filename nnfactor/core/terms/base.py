@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block
+from ..cache import without_autocast
 
 Factors = Mapping[str, Tensor]
 
@@ -81,9 +82,11 @@ def per_column(weight: WeightLike, factors: Factors, F: Tensor) -> Tensor:
 
 def objective(terms: Sequence[Term], factors: Factors) -> Tensor:
     """Compute the value of a model for every problem, float64."""
-    return reduce(torch.add, (t.value(factors).double() for t in terms))
+    total = lambda: reduce(torch.add, (t.value(factors).double() for t in terms))
+    return without_autocast(total, tuple(factors.values()))
 
 
 def block_of(terms: Sequence[Term], factors: Factors, name: str) -> Block:
     """Add the blocks of all terms that depend on factor `name`."""
-    return reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.factor_names]).merged()
+    add = lambda: reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.factor_names]).merged()
+    return without_autocast(add, tuple(factors.values()))
