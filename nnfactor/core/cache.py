@@ -16,9 +16,9 @@ class TensorCache:
 
     "Not changed" means identity and version: the same tensor objects, not written to since. The cache holds its inputs,
     so that none of their addresses can be used again. Values of inputs that record gradients (or of inference tensors,
-    which carry no version) are never kept. Autocast is off while a value is made, for what is kept outlives it. `data`
-    are inputs of every value beside those of a call; writes to them that leave no new version (to a numpy array of the
-    same memory, or to an inference tensor) are not noticed.
+    which carry no version, or of memory that others hold too, such as a numpy array's) are never kept. Autocast is off
+    while a value is made, for what is kept outlives it. `data` are inputs of every value beside those of a call, in
+    whatever memory; writes to them that leave no new version are not noticed.
     """
 
     def __init__(self, *data: Tensor) -> None:
@@ -36,6 +36,8 @@ class TensorCache:
             value = without_autocast(make, (*inputs, *self.data))
             if isinstance(value, Tensor) and (value.requires_grad or value.is_inference()):
                 return value
+            if not all(map(owns_memory, inputs)):
+                return value
             seen = self._kept[key] = (state, inputs, value)
         return seen[2]
 
@@ -49,6 +51,11 @@ class TensorCache:
     def clear(self) -> None:
         """Drop all values and release their inputs."""
         self._kept.clear()
+
+
+def owns_memory(F: Tensor) -> bool:
+    """Tell whether torch allocated the memory of a tensor: what writes to it leaves a new version then."""
+    return bool(F.untyped_storage().resizable())
 
 
 def without_autocast(make: Callable[[], Value], inputs: Sequence[Tensor]) -> Value:
@@ -67,7 +74,7 @@ def _state(inputs: tuple[Tensor, ...]) -> list[tuple[int, int]]:
 def cached(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     """Return `make(F)`, kept for as long as `F` lives and is not written to: one value per tensor and function.
 
-    Writes that leave no new version (to `F.data`, or to a numpy array of the same memory) are not noticed.
+    Nothing is kept of memory that others hold too (a numpy array's). Writes to `F.data` are not noticed.
     """
     if F.requires_grad or F.is_inference():
         return without_autocast(partial(make, F), (F,))
@@ -79,6 +86,8 @@ def cached(F: Tensor, make: Callable[[Tensor], Tensor]) -> Tensor:
     if seen is None or seen[0] != F._version:
         value = without_autocast(partial(make, F), (F,))
         if value is F or value.is_inference() or value._base is F:  # a view costs nothing, and kept it would keep F
+            return value
+        if not owns_memory(F):
             return value
         seen = known[make] = (F._version, value)
     return seen[1]

@@ -15,6 +15,7 @@ from nnfactor.core import (
     BetaFit,
     Data,
     Fit,
+    Graph,
     Laplacian,
     block_of,
     factors,
@@ -407,6 +408,26 @@ def test_a_weight_by_name_is_told_how_to_say_it():
 def test_every_term_has_a_direct_value():
     F = {"V": torch.rand(4, 2, dtype=torch.float64)}
     assert L2("V", 3.0).direct(F) == L2("V", 3.0).value(F)
+
+
+def test_nothing_is_kept_of_memory_that_others_write_to():
+    """torch sees no write to a numpy array of the same memory."""
+    rng = np.random.default_rng(0)
+    X, v, u = rng.random((9, 7)), rng.random((9, 2)), rng.random((7, 2))
+    term, F = Fit(X.copy(), ("V", "U1")), {"V": torch.from_numpy(v), "U1": torch.from_numpy(u)}
+    graph = Graph(np.ones((9, 9)))
+    energy = lambda: float(graph.energy(F["V"]).sum())
+    for scale in (1.0, 100.0):
+        v *= scale
+        np.testing.assert_allclose(float(objective([term], F)), ((X - v @ u.T) ** 2).sum())
+        np.testing.assert_allclose(energy(), 9 * (v**2).sum() - (v.sum(0) ** 2).sum())
+    frozen = run([term], {"V": hals}, F, max_iter=1, tol=0)
+    u *= 3
+    again = run([term], {"V": hals}, F, max_iter=1, tol=0)
+    assert (frozen.factors["U1"] * 3 == again.factors["U1"]).all()
+    for result in (frozen, again):
+        V, U = result.factors["V"].numpy(), result.factors["U1"].numpy()
+        np.testing.assert_allclose(result.objective[0], ((X - V @ U.T) ** 2).sum(), rtol=1e-9)
 
 
 @pytest.mark.parametrize("make", [lambda X: Fit(X, ("V", "U1")), lambda X: BetaFit(X, ("V", "U1"), 1.5)])

@@ -28,6 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..cache import owns_memory
 from ..factors import stack_problems
 from ..rules.base import Rule
 from ..terms.base import Term, block_of, objective
@@ -141,10 +142,11 @@ def run(
     Parameters
     ----------
     terms, rules
-        The model, and one rule per factor in the order of the updates. Factors without a rule are frozen.
+        The model, and one rule per factor in the order of the updates. Factors without a rule are frozen. Terms keep
+        products of their data, and notice what torch writes to these, but no writes to a numpy array of that memory.
     factors : dict of Tensor
         `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as weights
-        are `()` or `(B,)`.
+        are `()` or `(B,)`. Those that share memory with others, such as numpy arrays, are copied first.
     method : callable
         It makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose sweeps have momentum.
     max_iter, tol, every : int, float, int
@@ -173,7 +175,7 @@ def run(
     with strict_precision(_device(factors)):
         sweep = method(terms, rules)
         sweep = capture(sweep, _device(factors)) if cuda_graph else sweep
-        state = {**(extra or {}), "factors": dict(factors)}
+        state = {**(extra or {}), "factors": {n: F if owns_memory(F) else F.clone() for n, F in factors.items()}}
         every_row = record_all or tol == 0 or verbose >= 2
         record = _Record(factors, name, every_row, max_seconds, callback, verbose)
         return _sweep_until_stopped(terms, sweep, state, record, max_iter, tol, every)
