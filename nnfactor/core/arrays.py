@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+Array = np.ndarray | Tensor  # a result: in the kind of X
+
 TEXT = (str, bytes, np.datetime64, np.timedelta64, date, time, timedelta)  # numpy turns these into numbers
 
 

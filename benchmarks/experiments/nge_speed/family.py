@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -31,7 +31,7 @@ class Method:
 
     bases: Rule
     V: Rule
-    split: str = "net"
+    split: Literal["net", "paper"] = "net"
     momentum: bool = False
 
 
@@ -88,7 +88,7 @@ class Instance:
         start = {name: F.to(dtype) for name, F in self.start.items()}
         return Instance(self.X.to(dtype), self.own, self.between, start, self.k, self.q, self.alpha)
 
-    def terms(self, split: str = "net") -> tuple[Fit, Laplacian, Laplacian]:
+    def terms(self, split: Literal["net", "paper"] = "net") -> tuple[Fit, Laplacian, Laplacian]:
         """Make the model, with its own memory of products, so that methods do not profit from each other."""
         norms_of = self.modes[1:]
         first = torch.arange(self.k, device=self.X.device) < self.q

@@ -100,7 +100,7 @@ def on_device(X: Any, device: Any) -> Any:
 
 
 def ours(
-    X: Any, clock: Clock, k: int, loss: str, solver: str, start: Factors, iterations: int, tol: float = TINY
+    X: Any, clock: Clock, k: int, loss: Any, solver: Any, start: Factors, iterations: int, tol: float = TINY
 ) -> Timed:
     """`NMF` or `NTF`, up to the last reading of its objective: the final residual in float64 is not iteration time.
 

@@ -135,7 +135,7 @@ class _Timer:
         return fit
 
 
-def _matrix(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
+def _matrix(vary: str, i: int, solver: Any, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
     """Dense matrices: samples, features, components or restarts."""
     grown = lambda name, start: start * 2**i if vary == name else start
     n, m, k = grown("samples", p.samples), grown("features", p.features), grown("rank", p.n_components)
@@ -145,7 +145,7 @@ def _matrix(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng: n
     return Case(size, fit, n * m, (n, m), k * runs)
 
 
-def _order(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
+def _order(vary: str, i: int, solver: Any, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
     """Tensors of order 2, 3, ... with about as many entries as the matrix of samples x features."""
     order = i + 2
     shape = (max(2, round((p.samples * p.features) ** (1 / order))),) * order
@@ -155,7 +155,7 @@ def _order(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng: np
     )
 
 
-def _nonzeros(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
+def _nonzeros(vary: str, i: int, solver: Any, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
     """Sparse matrices ten times as wide and high, from 0.2 % on."""
     shape = (10 * p.samples, 10 * p.features)
     X = sp.random_array(shape, density=min(1.0, 0.002 * 2**i), format="csr", rng=rng)
@@ -163,7 +163,7 @@ def _nonzeros(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng:
     return Case(X.nnz, fit, X.nnz, shape, p.n_components, sparse=True)
 
 
-def _edges(vary: str, i: int, solver: str, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
+def _edges(vary: str, i: int, solver: Any, p: Parameters, timer: _Timer, rng: np.random.Generator) -> Case:
     """NGE on ring-like graphs with ever more neighbours, ten times the samples."""
     n, reach = 10 * p.samples, 2 ** (i + 1)
     graphs = tuple(_ring(n, reach, rng) for _ in range(2))

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -24,7 +25,7 @@ class DataTerm(Term):
         Names of the factors in the order of the data's modes, samples first: `("V", "U1")` for a matrix.
     """
 
-    data: Data
+    data: Data | Any  # Data once it is read
     modes: tuple[str, ...]
 
     @property

@@ -3,7 +3,7 @@
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -49,12 +49,12 @@ class Laplacian(Term):
     0.0
     """
 
-    graph: Graph
+    graph: Graph | Any  # a Graph once it is read
     on: str
     norms_of: tuple[str, ...] = ()
     weight: WeightLike = 1.0
     columns: Any = None
-    split: str = "net"
+    split: Literal["net", "paper"] = "net"
 
     def __post_init__(self) -> None:
         # a copy starts without cached products and device copies: those that a run makes end with the term

@@ -6,11 +6,11 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Graph
+from ...core.arrays import Array
 from ...core.graph.neighbors import find_centre, squared_distances, store_like
 from ...graphs import knn_graph
 from ..shared.arrays import as_given
@@ -18,6 +18,7 @@ from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 from ..shared.labels import LabelledScore, decide, decode_labels, encode_required_classes, place_labels
 from ..shared.parameters import graph_over, one_of
 from ..shared.restore import forget_and_restore_on_error
+from ..shared.scikit_learn import BaseEstimator, ClassifierMixin
 
 Points = Any  # a float64 tensor, or float64 scipy CSR
 
@@ -28,6 +29,12 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
     A sample with no positive distribution (no label reaches it) has a row of zeros in `label_distributions_`, and is
     labelled -1 among numbers, "-1" among strings and None among objects; one UserWarning says how many there are.
     """
+
+    classes_: np.ndarray
+    transduction_: Array
+    label_distributions_: Array
+    scores_: Array
+    fit_info_: dict[str, Any]
 
     @abstractmethod
     def _check_parameters(self) -> None:
@@ -78,7 +85,7 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
             self.fit_info_ = run_environment(inputs.data)
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Array:
         """Predict the class of every sample (n_samples,), as a tensor for a tensor X if labels are numbers."""
         return self._decode(*self._score_new(X))
 

@@ -2,20 +2,21 @@
 
 import warnings
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from ...core.arrays import Array
 from ...kernels import check_kernel, fix_kernel
 from ..shared.arrays import as_given
 from ..shared.fitting import read_random_state
 from ..shared.inputs import Inputs, PickledOnCPU, run_environment
-from ..shared.parameters import nonnegative, whole
+from ..shared.parameters import Device, DType, Seed, nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
+from ..shared.scikit_learn import BaseEstimator, ClusterMixin
 from ..shared.views import drop_constant, read_views
 
 
@@ -76,14 +77,22 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     n_clusters: int = field(kw_only=False)
     lam: float = 0.05
     kernel: Any = "rbf"
-    sigma: float | str = "median"
+    sigma: float | Literal["median"] = "median"
     degree: int = 2
     max_iter: int = 100
     tol: float = 1e-4
     n_init: int = 20
-    random_state: Any = None
-    device: Any = "auto"
-    dtype: Any = "auto"
+    random_state: Seed = None
+    device: Device = "auto"
+    dtype: DType = "auto"
+    labels_: np.ndarray = field(init=False)
+    embeddings_: list[Array] = field(init=False)
+    embedding_: Array = field(init=False)
+    objective_: float = field(init=False)
+    history_: np.ndarray = field(init=False)
+    n_iter_: int = field(init=False)
+    converged_: bool = field(init=False)
+    fit_info_: dict[str, Any] = field(init=False)
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Cluster the samples; `X` is a list of views as for `CoTraining`, `y` is ignored.

@@ -1,15 +1,16 @@
 """Co-training (Blum and Mitchell 1998), with which Jiang et al. 2014 compare."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from ...core.arrays import Array
 from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
-from ..shared.parameters import nonnegative, whole
+from ..shared.parameters import Device, DType, nonnegative, whole
 from ..shared.views import drop_constant, read_views
 from .base import SemiSupervised, margins
 from .ridge import Ridge, multiply
@@ -70,10 +71,14 @@ class CoTraining(SemiSupervised):
     n_rounds: int = 30
     n_per_class: int = 1
     alpha: float = 0.001
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
+    coef_: list[Array] = field(init=False)
+    intercept_: list[Array] = field(init=False)
+    taught_: list[np.ndarray] = field(init=False)
+    n_iter_: int = field(init=False)
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any) -> Array:
         """Sum the scores of the views, `(n_samples, n_classes)`; each view's sum to 1 over the classes.
 
         For two classes the difference (n_samples,), > 0 for the second.
@@ -81,7 +86,7 @@ class CoTraining(SemiSupervised):
         scores, inputs = self._score_new(X)
         return as_given(margins(scores), inputs)
 
-    def predict_proba(self, X: Any) -> Any:
+    def predict_proba(self, X: Any) -> Array:
         """Clip scores at 0 and bring rows to sum 1: an order of belief, not calibrated probabilities."""
         scores, inputs = self._score_new(X)
         return as_given(_clip(scores), inputs)

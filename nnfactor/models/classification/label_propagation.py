@@ -6,7 +6,7 @@ with local and global consistency (Zhou, Bousquet, Lal, Weston and Schoelkopf 20
 
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,13 +16,14 @@ from scipy.sparse.linalg import splu
 from torch import Tensor
 
 from ...core import Graph
+from ...core.arrays import Array
 from ...core.factors import divide
 from ...core.graph.neighbors import gaussian, median_length, read_points
 from ...core.labels import to_host
 from ...core.linalg import conjugate_gradients
 from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
-from ..shared.parameters import one_of, positive, whole
+from ..shared.parameters import Device, DType, one_of, positive, whole
 from .base import Points, SemiSupervised, graph_of, measure_distances
 
 CHUNK = 1 << 22  # distances held at once
@@ -31,7 +32,14 @@ CHUNK = 1 << 22  # distances held at once
 class _Propagation(SemiSupervised):
     """Scores of the training samples from a graph; new samples take a weighted mean of them (see `out_of_sample`)."""
 
-    def predict_proba(self, X: Any) -> Any:
+    graph: Any
+    n_neighbors: int
+    sigma: Any
+    out_of_sample: Literal["all", "neighbors"]
+    graph_: Graph
+    _known: Array
+
+    def predict_proba(self, X: Any) -> Array:
         """Return distributions over `classes_` (n_samples, n_classes): the class scores divided by their sum."""
         scores, inputs = self._score_new(X)
         return as_given(divide(scores, scores.sum(1, keepdim=True)), inputs)
@@ -138,9 +146,9 @@ class HarmonicFunction(_Propagation):
     graph: Any = "knn"
     n_neighbors: int = 7
     sigma: Any = None
-    out_of_sample: str = "all"
-    device: Any = "auto"
-    dtype: Any = "auto"
+    out_of_sample: Literal["all", "neighbors"] = "all"
+    device: Device = "auto"
+    dtype: DType = "auto"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -197,9 +205,9 @@ class LocalGlobalConsistency(_Propagation):
     graph: Any = "knn"
     n_neighbors: int = 7
     sigma: Any = None
-    out_of_sample: str = "all"
-    device: Any = "auto"
-    dtype: Any = "auto"
+    out_of_sample: Literal["all", "neighbors"] = "all"
+    device: Device = "auto"
+    dtype: DType = "auto"
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -6,13 +6,15 @@ from typing import Any, Self
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
+from sklearn.base import clone
 from sklearn.utils import _safe_indexing, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import _num_samples, check_is_fitted
 from torch import Tensor
 
+from ...core.arrays import Array
 from ..shared.labels import LabelledScore, encode_required_classes
+from ..shared.scikit_learn import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
 
 
 def _delegated(name: str) -> Any:
@@ -93,7 +95,7 @@ class LabelledOnly(LabelledScore, MetaEstimatorMixin, ClassifierMixin, BaseEstim
                 setattr(self, name, getattr(self.estimator_, name))
         return self
 
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any) -> Array:
         """Predict the class of every sample (n_samples,), as the classifier does."""
         check_is_fitted(self)
         return self.estimator_.predict(X)

@@ -1,12 +1,13 @@
 """Laplacian regularised least squares (Belkin, Niyogi and Sindhwani 2006)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
+from ...core import Graph
 from ..shared.inputs import Inputs
-from ..shared.parameters import whole
+from ..shared.parameters import Device, DType, whole
 from .base import Points, graph_of
 from .srlsc import KernelLeastSquares
 
@@ -46,8 +47,9 @@ class LapRLSC(KernelLeastSquares):
     graph: Any = "knn"
     n_neighbors: int = 7
     normalize: bool = True
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
+    graph_: Graph = field(init=False)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

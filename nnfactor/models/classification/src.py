@@ -1,6 +1,6 @@
 """Classification by sparse representation (Wright et al. 2009)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -8,12 +8,14 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ...core.arrays import Array
 from ...core.factors import divide
 from ...sparse_coding.basis_pursuit import l1_code
 from ...sparse_coding.dictionary import CHUNK, atoms_of, unit_rows
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
+from ..shared.parameters import Device, DType
 from .base import Points, SemiSupervised, margins
 from .srlsc import check_solver, warn_of_gaps
 
@@ -55,10 +57,11 @@ class SRC(SemiSupervised):
 
     tol: float = 1e-4
     max_rounds: int = 6
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
+    dictionary_: Array = field(init=False)
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any) -> Array:
         """Return what `scores_` is (n_samples, n_classes); for two classes the difference, > 0 for the second."""
         scores, inputs = self._score_new(X)
         return as_given(margins(scores), inputs)

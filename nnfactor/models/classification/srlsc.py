@@ -2,7 +2,7 @@
 
 import warnings
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -11,14 +11,14 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ...core.arrays import as_numbers
+from ...core.arrays import Array, as_numbers
 from ...core.graph.neighbors import gaussian
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
 from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
-from ..shared.parameters import nonnegative, one_of, positive, whole
+from ..shared.parameters import Device, DType, nonnegative, one_of, positive, whole
 from .base import Points, SemiSupervised, margins, measure_distances
 
 
@@ -28,6 +28,12 @@ class KernelLeastSquares(SemiSupervised):
     It is Fan et al. 2011, Eqs. 17 and 18, transposed, for samples are rows here: B and Y are (n, C); K, M and the
     diagonal J, 1 for labelled samples and 0 for others, are (n, n).
     """
+
+    CA: float
+    CI: float
+    sigma: float
+    normalize: bool
+    dual_coef_: Array
 
     @abstractmethod
     def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
@@ -39,7 +45,7 @@ class KernelLeastSquares(SemiSupervised):
         positive("sigma", self.sigma)
         one_of("normalize", self.normalize, (True, False))
 
-    def decision_function(self, X: Any) -> Any:
+    def decision_function(self, X: Any) -> Array:
         """Return K(x, .) B (n_samples, n_classes); for two classes the difference (n_samples,), > 0 for the second."""
         scores, inputs = self._score_new(X)
         return as_given(margins(scores), inputs)
@@ -143,8 +149,10 @@ class SRLSC(KernelLeastSquares):
     codes: Any = "l1"
     tol: float = 1e-4
     max_rounds: int = 6
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
+    codes_: Array = field(init=False)
+    code_gaps_: Array = field(init=False)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

@@ -1,6 +1,6 @@
 """Constrained NMF (Liu, Wu, Li, Cai and Huang 2012)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -12,6 +12,7 @@ from ...core.terms.must_link import GroupedFit, SampleGroups, group_samples
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
+from ..shared.parameters import Coefficients, Solver
 from ..shared.solvers import unsupervised_rule
 
 
@@ -60,8 +61,9 @@ class ConstrainedNMF(Factorization):
     ((4, 2), True)
     """
 
-    solver: str = "multiplicative"
-    transform_method: str = "nnls"
+    solver: Solver = "multiplicative"
+    transform_method: Coefficients = "nnls"
+    classes_: np.ndarray = field(init=False)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]

@@ -1,8 +1,8 @@
 """Graph-regularised NMF (Cai, He, Han and Huang 2011), without labels and with them (SGNMF)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,7 +14,7 @@ from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.parameters import graph_over, nonnegative, one_of
+from ..shared.parameters import Coefficients, graph_over, nonnegative, one_of
 from ..shared.solvers import cg_steps, fastest
 
 
@@ -78,8 +78,10 @@ class GraphNMF(Factorization):
     graph: Any = "knn"
     n_neighbors: int = 5
     scale_free: bool = False
-    solver: str = "multiplicative"
-    transform_method: str = "nnls"
+    solver: Literal["multiplicative", "mu", "auto", "m_matrix", "hals"] = "multiplicative"
+    transform_method: Coefficients = "nnls"
+    graph_: Graph = field(init=False)
+    classes_: np.ndarray = field(init=False)
 
     _weights = ("lam",)
 

@@ -2,20 +2,21 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from ...core import Dense, Fit, Run
+from ...core.arrays import Array
 from ...core.factors import gram
 from ...core.linalg import invert_spectrum
-from ...kernels import check_kernel, fix_kernel, root
+from ...kernels import Kernel, check_kernel, fix_kernel, root
 from ..shared.base import Factorization, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor, read
-from ..shared.parameters import one_of
+from ..shared.parameters import Solver, one_of
 from ..shared.solvers import unsupervised_rule
 
 
@@ -95,10 +96,14 @@ class KernelNMF(InFeatureSpace):
     """
 
     kernel: str | Callable[[Any, Any], Any] = field(default="rbf", kw_only=False)
-    sigma: str | float = "median"
+    sigma: Literal["median"] | float = "median"
     degree: int = 2
-    features: str = "exact"
-    solver: str = "multiplicative"
+    features: Literal["exact", "paper"] = "exact"
+    solver: Solver = "multiplicative"
+    kernel_: Kernel = field(init=False)
+    dual_coef_: Array = field(init=False)
+    root_clipped_: float = field(init=False)
+    _maps: dict[str, Tensor] = field(init=False)
 
     _of_features = False  # U has a row per sample
 

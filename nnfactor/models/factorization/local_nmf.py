@@ -15,6 +15,7 @@ from ...core.terms.base import Factors
 from ..shared.base import Factorization, cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
+from ..shared.parameters import Coefficients
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -67,7 +68,7 @@ class LNMF(Factorization):
 
     max_iter: int = 200
     tol: float = 0.0
-    transform_method: str = "nnls"
+    transform_method: Coefficients = "nnls"
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""

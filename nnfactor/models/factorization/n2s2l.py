@@ -77,6 +77,7 @@ converged_, history_, restarts_, sample_shape_, fit_info_
     neighbors: Any = 5
     batch_size: None = field(init=False, default=None)  # a graph over all samples has no mini-batches
     forgetting: float = field(init=False, default=0.0)
+    neighbors_: Graph = field(init=False)
 
     _weights: ClassVar[tuple[str, ...]] = ("alpha", "beta")
     _default_graph: ClassVar[MarginalFisher] = MarginalFisher(n_neighbors=ALL_OF_THE_CLASS)

@@ -2,12 +2,11 @@
 
 import numbers
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import numpy as np
-from sklearn.base import BaseEstimator
 
 from ...core import Fit, Graph, Laplacian, Rule, Run, hals, m_matrix, multiplicative, projected_gradient, step
 from ...core.factors import normalize_columns
@@ -18,7 +17,8 @@ from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import join_classes
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import graph_over, nonnegative, one_of, positive, whole
+from ..shared.parameters import Coefficients, graph_over, nonnegative, one_of, positive, whole
+from ..shared.scikit_learn import BaseEstimator
 from ..shared.solvers import cg_steps, fastest
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
@@ -142,14 +142,17 @@ class NGE(MiniBatches, Factorization):
     n_discriminative: int | None = None
     alpha: float = 10.0
     graph: Any = "marginal_fisher"
-    solver: str = "auto"
-    basis_rule: str = "exact"
-    inner: str = "cg"
-    inner_iter: int | str = "auto"
+    solver: Literal["auto", "m_matrix", "multiplicative", "mu", "hals", "projected"] = "auto"
+    basis_rule: Literal["exact", "paper"] = "exact"
+    inner: Literal["cg", "sweeps"] = "cg"
+    inner_iter: int | Literal["auto"] = "auto"
     inner_tol: float | None = None
     sample_shape: Sequence[int] | None = None
-    transform_method: str = "nnls"
+    transform_method: Coefficients = "nnls"
     keep_embeddings: bool = False
+    graph_: tuple[Graph, Graph] = field(init=False)
+    classes_: np.ndarray = field(init=False)
+    n_discriminative_: int = field(init=False)
 
     _tensors = True
     _weights: ClassVar[tuple[str, ...]] = ("alpha",)
@@ -187,7 +190,8 @@ class NGE(MiniBatches, Factorization):
 
     def _graph_terms(self, names: tuple[str, ...], learnt: Learnt) -> list[Laplacian]:
         """Put each graph on its columns of V, weighed by the column norms of the bases."""
-        q, split = self._discriminative(learnt), "net" if self.basis_rule == "exact" else "paper"
+        q = self._discriminative(learnt)
+        split: Literal["net", "paper"] = "net" if self.basis_rule == "exact" else "paper"
         return [
             Laplacian(graph, "V", names[1:], float(weight), slice(q) if discriminative else slice(q, None), split)
             for graph, weight, discriminative in self._weighted(learnt)

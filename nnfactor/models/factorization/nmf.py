@@ -1,13 +1,14 @@
 """Nonnegative matrix factorization `X ~ V U'`."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
 
 from ...core import BetaFit, Fit
+from ...core.arrays import Array
 from ...core.factors import column_sums, normalize_columns
 from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
@@ -15,7 +16,7 @@ from ..shared.bases import KnownBases
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import beta_of, nonnegative, one_of, whole
+from ..shared.parameters import Coefficients, Loss, Solver, beta_of, nonnegative, one_of, whole
 from ..shared.solvers import unsupervised_method, unsupervised_rule
 
 LENGTHS: dict[str | None, Callable[[list[Tensor]], list[Tensor]]] = {
@@ -137,15 +138,16 @@ class NMF(MiniBatches, KnownBases, Factorization):
     (3, 6, True)
     """
 
-    loss: str | float = "frobenius"
-    solver: str = "auto"
-    transform_method: str = "nnls"
+    loss: Loss = "frobenius"
+    solver: Solver = "auto"
+    transform_method: Coefficients = "nnls"
     keep_embeddings: bool = False
     transform_tol: float = 1e-6
     transform_max_iter: int = 1000
     normalize: Literal["l2", "l1"] | None = "l2"
+    _beta: float = field(init=False)
 
-    def fit_transform(self, X: Any, y: Any = None) -> Any:
+    def fit_transform(self, X: Any, y: Any = None) -> Array:
         """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
         return self.fit(X, y)._transform(X, start=self.embedding_)
 

@@ -1,7 +1,7 @@
 """Nonnegative tensor factorization: CP models of any order."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..shared.bases import read_factors
@@ -59,6 +59,7 @@ class NTF(NMF):
     """
 
     sample_shape: Sequence[int] | None = None
+    sample_shape_: tuple[int, ...] = field(init=False)
 
     _tensors = True
 

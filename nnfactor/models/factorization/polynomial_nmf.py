@@ -1,8 +1,8 @@
 """Polynomial NMF (Buciu, Nikolaidis and Pitas 2008)."""
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from ...kernels import check_kernel
 from ..shared.base import cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.parameters import one_of
+from ..shared.parameters import Coefficients, one_of
 from .kernel_nmf import InFeatureSpace
 
 
@@ -70,8 +70,9 @@ class PolynomialNMF(InFeatureSpace):
     """
 
     degree: int = 2
-    w_rule: str = "corrected"
-    transform_method: str = "nnls"
+    w_rule: Literal["corrected", "printed"] = "corrected"
+    transform_method: Coefficients = "nnls"
+    _degree: int = field(init=False)
 
     def _read(self, X: Any, reset: bool) -> Inputs:
         """Scale samples to length 1 at most, by a power of two: powers of longer ones overflow."""

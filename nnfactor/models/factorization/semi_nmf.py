@@ -15,6 +15,7 @@ from ...core.terms.multiview import SemiFit
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
+from ..shared.parameters import Coefficients, Solver
 from ..shared.solvers import unsupervised_rule
 
 
@@ -66,9 +67,9 @@ class SemiNMF(Factorization):
     (0.0, True)
     """
 
-    solver: str = "auto"
+    solver: Solver = "auto"
     exponent: float = 0.5
-    transform_method: str = "nnls"
+    transform_method: Coefficients = "nnls"
 
     @property
     def _signed(self) -> bool:

@@ -5,17 +5,17 @@ rule of V lacks a term, which is added here (`v_rule`).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
-from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import L2, L21, Fit, Rule, Run, Term, block_of, multiplicative
+from ...core.arrays import Array
 from ...core.factors import as_factor, gram, multiply_transposed
 from ...core.labels import to_host
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
@@ -34,8 +34,10 @@ from ..shared.labels import (
     nearest_distribution,
     place_labels,
 )
-from ..shared.parameters import nonnegative, one_of, positive
+from ..shared.parameters import Coefficients, nonnegative, one_of, positive
+from ..shared.scikit_learn import ClassifierMixin
 from ..shared.views import (
+    View,
     are_learned,
     complain_of_weights,
     constant_views,
@@ -161,10 +163,20 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
     eps: float = 1e-10
     view_weights: Any = "learned"
     scale_views: bool = True
-    v_rule: str = "corrected"
-    signed: str = "refuse"
+    v_rule: Literal["corrected", "printed"] = "corrected"
+    signed: Literal["refuse", "semi"] = "refuse"
     coef_init: Any = None
-    transform_method: str = "nnls"
+    transform_method: Coefficients = "nnls"
+    view_weights_: np.ndarray = field(init=False)
+    view_scales_: np.ndarray = field(init=False)
+    view_errors_: np.ndarray = field(init=False)
+    coef_: Array = field(init=False)
+    classes_: np.ndarray = field(init=False)
+    transduction_: Array = field(init=False)
+    label_distributions_: Array = field(init=False)
+    _sizes: np.ndarray = field(init=False)
+    _constant: tuple[int, ...] = field(init=False)
+    _views: list[View] | None = field(init=False)
 
     _weights = ("beta", "gamma", "lam")
 

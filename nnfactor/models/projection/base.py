@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ...core.arrays import Array
 from ...core.data.csr import CSR
 from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
+from ..shared.scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)
 
@@ -27,7 +28,13 @@ SPARSE_RANK = 1e-12  # a Gram matrix squares: directions of sparse data with les
 class Projection(PickledOnCPU, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Base of the linear projections, for data of any sign."""
 
-    def transform(self, X: Any) -> Any:
+    components_: Array
+    eigenvalues_: Array
+    mean_: Array
+    n_components_: int
+    fit_info_: dict[str, Any]
+
+    def transform(self, X: Any) -> Array:
         """Compute `(X - mean_) components_.T`, `(n_samples, n_components_)`, in the kind and dtype of `X`."""
         check_is_fitted(self)
         inputs = read(self, X, reset=False, signed=True)

@@ -10,11 +10,12 @@ from scipy.sparse.csgraph import connected_components
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ...core.arrays import Array
 from ...core.labels import encode_labels, to_host
 from ...core.solve.run import strict_precision
 from ..shared.arrays import as_float64
 from ..shared.inputs import read, read_coefficients
-from ..shared.parameters import nonnegative, whole
+from ..shared.parameters import Device, DType, nonnegative, whole
 from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
@@ -83,8 +84,8 @@ class DPCA(Projection):
     n_components: int = field(default=2, kw_only=False)
     eta: float = 1.0
     lam: float = 1.0
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
 
     def fit(self, X: Any, y: Any = None, *, must_link: Any = None, cannot_link: Any = None) -> Self:
         """Learn the directions.
@@ -123,7 +124,7 @@ class DPCA(Projection):
             self.eigenvalues_ = inputs.to_caller(values.to(inputs.data.device))
         return self
 
-    def inverse_transform(self, Z: Any) -> Any:
+    def inverse_transform(self, Z: Any) -> Array:
         """Return points of the fitted subspace with coordinates `Z (n_samples, n_components_)`, in the kind of `Z`."""
         check_is_fitted(self)
         rows = read_coefficients(Z, self.n_components_, "Z")

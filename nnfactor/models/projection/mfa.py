@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import scipy.linalg
@@ -16,7 +16,7 @@ from ...core import Graph
 from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.inputs import read
-from ..shared.parameters import check_neighbors, graph_over, neighbor_graph, nonnegative, one_of, whole
+from ..shared.parameters import Device, DType, check_neighbors, graph_over, neighbor_graph, nonnegative, one_of, whole
 from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
@@ -31,6 +31,16 @@ INFINITE = 1e-10  # a ratio above one over this, in units of the two traces, has
 
 class _MarginalFisher(Projection):
     """Directions of the largest ratios of two graph energies, over all samples unless a subclass chooses."""
+
+    n_components: int
+    n_neighbors: int | None
+    n_pairs: int
+    pca: int | Literal["auto"] | None
+    scaling: Literal["unit", "orthonormal", "b-orthonormal"]
+    graph: Any
+    graph_: tuple[Graph, Graph]
+    n_pca_: int
+    classes_: np.ndarray
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the directions.
@@ -184,11 +194,11 @@ class MFA(_MarginalFisher):
     n_components: int = field(kw_only=False)
     n_neighbors: int | None = None
     n_pairs: int = 20
-    pca: Any = "auto"
-    scaling: str = "unit"
+    pca: int | Literal["auto"] | None = "auto"
+    scaling: Literal["unit", "orthonormal", "b-orthonormal"] = "unit"
     graph: Any = "marginal_fisher"
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
 
     def _choose_samples(self, codes: np.ndarray, *graphs: Graph) -> np.ndarray:
         """Return those with a label or a link."""
@@ -241,11 +251,11 @@ feature_names_in_, fit_info_
     neighbors: Any = 5
     n_neighbors: int | None = None
     n_pairs: int = 20
-    pca: Any = "auto"
-    scaling: str = "unit"
+    pca: int | Literal["auto"] | None = "auto"
+    scaling: Literal["unit", "orthonormal", "b-orthonormal"] = "unit"
     graph: Any = "marginal_fisher"
-    device: Any = "auto"
-    dtype: Any = "auto"
+    device: Device = "auto"
+    dtype: DType = "auto"
 
     def _denominator(self, space: _Principal, X: Any, intrinsic: Graph, keep: np.ndarray) -> Tensor:
         self.neighbors_ = neighbor_graph(self.neighbors, X, X.shape[0])

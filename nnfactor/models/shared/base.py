@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from ...core import Rule, Run, Term, run, step
+from ...core.arrays import Array
 from ...core.data.base import Data
 from ...core.factors import as_factor, components, gram
 from ...core.solve import init
@@ -25,8 +25,9 @@ from ...core.solve.run import Method, strict_precision
 from .bases import Bases
 from .fitting import Learnt, Model, fit_together
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
-from .parameters import one_of, whole
+from .parameters import Device, DType, Init, Seed, one_of, whole
 from .restore import forget_and_restore_on_error
+from .scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,13 +38,13 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
     """
 
     n_components: int = field(kw_only=False)
-    init: Any = "auto"
+    init: Init = "auto"
     n_init: int = 1
     max_iter: int = 2000
     tol: float = 3e-5
-    random_state: Any = None
-    device: Any = "auto"
-    dtype: Any = "auto"
+    random_state: Seed = None
+    device: Device = "auto"
+    dtype: DType = "auto"
     callback: Callable[..., Any] | None = None
     verbose: int = 0
 
@@ -116,7 +117,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=2)
         return self
 
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any) -> Array:
         """Compute coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
 
         Returns `(n_samples, n_components)` in the kind of `X`. `transform_method="nnls"` minimises the model's own
@@ -205,7 +206,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         factors = (self.embedding_, *self.factors_)
         sums = list(zip(*(F.sum(0).tolist() for F in factors), strict=True))
         alike = [(sums.index(s), j) for j, s in enumerate(sums) if any(s) and sums.index(s) < j]
-        return [(i, j) for i, j in alike if all(bool((F[:, i] == F[:, j]).all()) for F in factors)]
+        return [(i, j) for i, j in alike if all(bool(((F[:, i] - F[:, j]) == 0).all()) for F in factors)]
 
     def _vanished(self) -> bool:
         return self.reconstruction_err_ > 0 and not all(bool((F != 0).any()) for F in (self.embedding_, *self.factors_))

@@ -3,12 +3,14 @@
 from math import prod
 from typing import Any, ClassVar, Self, cast
 
+import numpy as np
 import scipy.sparse as sp
 import torch
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
+from ...core.arrays import Array
 from ...core.data.as_data import as_data
 from ...core.data.base import Data
 from ...core.factors import reconstruct
@@ -21,6 +23,17 @@ from .restore import forget_and_restore_on_error
 class Bases:
     """What the factorizations do with their feature factors once those are there."""
 
+    embedding_: Array
+    factors_: list[Array]
+    loss_: float
+    reconstruction_err_: float
+    n_iter_: int
+    converged_: bool
+    history_: dict[str, np.ndarray]
+    restarts_: dict[str, Any]
+    fit_info_: dict[str, Any]
+    n_features_in_: Any  # int; of several views a list
+    transform_method: Any  # of those that have a choice
     _of_features: ClassVar[bool] = True  # whether a feature factor has a row for each feature
 
     def _bases(self: Any, like: Data | Tensor) -> list[Tensor]:
@@ -32,7 +45,7 @@ class Bases:
             raise ValueError(f"factors_ have shapes {found}; {type(self).__name__} was fitted to data of {shapes}")
         return bases
 
-    def inverse_transform(self: Any, V: Any) -> Any:
+    def inverse_transform(self: Any, V: Any) -> Array:
         """Return the data that coefficients stand for, in the shape given to `fit` and the kind of `V`.
 
         `V (n_samples, n_components)` is anything that `fit` would take, of any sign; ValueError for NaN and infinity.
@@ -45,7 +58,7 @@ class Bases:
         return X if isinstance(V, Tensor) else X.numpy()
 
     @property
-    def components_(self: Any) -> Any:
+    def components_(self: Any) -> Array:
         """The feature factor of a matrix with components as rows, `(k, m)`: the memory of `factors_[0]`.
 
         It may be written to and set; `transform` and `inverse_transform` then go by it.

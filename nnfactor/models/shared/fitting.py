@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from torch import Tensor
 
@@ -30,6 +29,7 @@ from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
 from ...core.terms.base import Weight
 from .inputs import Inputs
+from .scikit_learn import BaseEstimator
 
 # Columns times entries of X that may be wasted to save a batch: on one core a batch costs 1 to 3 ms a sweep whatever is
 # in it. A GPU has the same fixed costs and, estimated, a thousand times the throughput.

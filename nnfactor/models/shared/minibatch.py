@@ -98,7 +98,7 @@ class MiniBatches:
                 "start, or fit with batch_size, which takes restarts"
             )
         _check_settled(self)
-        with restore_on_error(self):
+        with restore_on_error(cast(Any, self)):
             absorb(self, X, y)
         return self
 

@@ -2,13 +2,31 @@
 
 import numbers
 from math import isfinite
-from typing import Any
+from typing import Any, Literal
+
+import numpy as np
+import torch
 
 from ...core.arguments import nonnegative, one_of, positive, whole
 from ...core.graph.graph import Graph, as_graph
 from ...graphs import knn_graph
 
+Init = Literal["auto", "random", "nndsvda"] | tuple[Any, ...] | list[Any]  # a word, or arrays: V, U1, ...
+Loss = Literal["frobenius", "kullback-leibler", "kl", "itakura-saito"] | float
+Solver = Literal["auto", "multiplicative", "mu", "hals", "projected"]
+Coefficients = Literal["nnls", "pinv"]
+Device = str | torch.device  # "auto", "cpu", "cuda", "cuda:1", ...
+DType = Literal["auto", "float32", "float64"] | torch.dtype | np.dtype | type[np.floating]
+Seed = int | np.random.RandomState | np.random.Generator | None
+
 __all__ = [
+    "Coefficients",
+    "DType",
+    "Device",
+    "Init",
+    "Loss",
+    "Seed",
+    "Solver",
     "beta_of",
     "check_neighbors",
     "graph_over",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sklearn.base import BaseEstimator
+from .scikit_learn import BaseEstimator
 
 
 @contextmanager

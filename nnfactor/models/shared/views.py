@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from ...core.arrays import as_numbers
@@ -19,6 +18,7 @@ from ...core.factors import as_factor
 from ...core.rules.closed_form import unconstrained
 from .fitting import Model
 from .inputs import Inputs, given_array, read
+from .scikit_learn import BaseEstimator
 
 
 class View(BaseEstimator):
