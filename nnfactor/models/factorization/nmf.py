@@ -67,8 +67,8 @@ class NMF(MiniBatches, KnownBases, Factorization):
         itself), or the pseudo-inverse of the bases (can be negative).
     transform_tol, transform_max_iter : float, int
         Of `transform` for other losses, which takes steps: a row stops when ten of them change none of its coefficients
-        by more than `transform_tol` times the largest; all stop after `transform_max_iter`. On counts of 5000 words 1e-6
-        left half of the rows within 1e-6 of the minimiser, relative to their largest coefficient, and all within 4e-4;
+        by more than `transform_tol` times the largest; all stop at `transform_max_iter`. On counts of 5000 words 1e-6
+        left half of the rows within 1e-6 of the minimiser, in units of the largest coefficient, and all within 4e-4;
         1e-4, in half the time, within 1e-4 and 2e-3. `fit_transform` starts from `embedding_`.
     random_state : int, RandomState, Generator or None
         Draws one seed per restart. None draws from numpy's global generator; with a seed no global one is touched.
