@@ -34,6 +34,9 @@ class InFeatureSpace(Factorization):
         raise AttributeError(f"{type(self).__name__} has no to_cp: it is not a CP model of the data")
 
 
+MUCH = 0.25  # share of the root that is clipped (in the norm) from which a fit warns; usual kernels lose 0 to 0.06
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class KernelNMF(InFeatureSpace):
     """Nonnegative matrix factorization in a flexible kernel space (Zhang and Liu 2009).
@@ -160,6 +163,11 @@ class KernelNMF(InFeatureSpace):
         kernel, device = self.kernel_.on(inputs.data.device), inputs.data.device
         K = kernel.rows(_samples(inputs, kernel.name)).to(device)
         return K @ self._maps[self.features].to(device) * kernel.root_unit
+
+    def _complaints(self) -> list[str]:
+        clipped = f"{self.root_clipped_:.0%} of the root of the kernel matrix is negative and was set to 0"
+        told = f"models another kernel: {clipped}. Use a kernel without negative values"
+        return super()._complaints() + ([told] if self.root_clipped_ > MUCH else [])
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
