@@ -190,7 +190,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         given: list[Any] = views if isinstance(V, Tensor) else [X.numpy() for X in views]
         return given[0] if self._views is None else given
 
-    def predict(self, X: Any) -> np.ndarray:
+    def predict(self, X: Any) -> Array:
         """Return the class of the largest entry of `transform(X) @ coef_`; a sample without any is unlabelled.
 
         Expect less than on the samples of `fit`: labels moved their rows of V towards W, those of new samples are
