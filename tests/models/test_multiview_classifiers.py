@@ -16,6 +16,7 @@ from sklearn.linear_model import Ridge
 from nnfactor.metrics import clustering_accuracy
 from nnfactor.models.classification.co_regularized_spectral import PairwiseCoRegularizedSpectral
 from nnfactor.models.classification.co_training import CoTraining
+from nnfactor.models.factorization.sulf import SULF
 
 relaxed = settings(max_examples=30, deadline=None, derandomize=True)
 
@@ -323,6 +324,22 @@ V5, V4 = np.eye(5), np.eye(4)
 def test_bad_views_are_named(make, views, message):
     with pytest.raises(ValueError, match=message):
         make().fit(views, [0, 1, -1, -1, -1])
+
+
+@pytest.mark.parametrize(
+    "make, told",
+    [
+        (lambda X: {"a": X, "b": X}, "X is a dict.* a list of arrays"),
+        (lambda X: (X for _ in range(2)), "X is a generator.* a list of arrays"),
+        (lambda X: np.stack([X, X]), r"X has shape \(2, 10, 4\); several views are a list of matrices: list\(X\)"),
+        (lambda X: torch.from_numpy(np.stack([X, X])), r"several views are a list of matrices: list\(X\)"),
+    ],
+)
+def test_views_come_in_a_list(make, told):
+    X = np.random.default_rng(0).random((10, 4))
+    for model in (SULF(2), CoTraining(), PairwiseCoRegularizedSpectral(2)):
+        with pytest.raises(ValueError, match=told):
+            model.fit(make(X), np.arange(10) % 2)
 
 
 @pytest.mark.parametrize(
