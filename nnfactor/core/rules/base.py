@@ -17,6 +17,13 @@ def compose(*rules: Rule) -> Rule:
     return partial(_apply_in_turn, rules)  # a value: equal rules make an equal composition
 
 
+def leading_rule(rule: Rule) -> Rule:
+    """Return the function that is applied first: of a composition its first rule, without settings."""
+    while isinstance(rule, partial):
+        rule = rule.args[0][0] if rule.func is _apply_in_turn else rule.func
+    return rule
+
+
 def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:
     for rule in rules:
         F = rule(F, block)

@@ -29,8 +29,9 @@ from torch import Tensor
 from ..cache import tiny
 from ..factors import choose, normalize_columns, square_norms
 from ..rules.base import Rule
-from ..terms.base import Term, block_of, objective
+from ..terms.base import Term, add_blocks, add_values
 from ..terms.fit import Fit
+from .checks import check_rules
 from .cuda_graph import State, Sweep
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight: the choice of Ang and Gillis (2019) for HALS
@@ -65,6 +66,7 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
     >>> bool(result.objective[0] < 1e-3)
     True
     """
+    check_rules(terms, rules)
     *names, last = rules
 
     def sweep(state: State) -> State:
@@ -76,13 +78,13 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
         reach = memory["reach"].to(before[last].dtype)[..., None, None]
         extrapolate = lambda F, name: torch.lerp(before[name], F, reach).clamp_(min=0)
         for name, following in pairwise((*names, last)):
-            improved = {**ahead, name: rules[name](ahead[name], block_of(terms, ahead, name))}
+            improved = {**ahead, name: rules[name](ahead[name], add_blocks(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name] = ahead[name]
             ahead[name] = extrapolate(new[name], name)
-        ahead = ahead if unit else _bound_lengths(ahead, names, last)
-        new[last] = rules[last](ahead[last], block_of(terms, ahead, last))
-        value = objective(terms, {**ahead, last: new[last]})
+        ahead = _bound_lengths(ahead, names, last) if names and not unit else ahead
+        new[last] = rules[last](ahead[last], add_blocks(terms, ahead, last))
+        value = add_values(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN
         kept = {name: choose(good, F, before[name]) for name, F in new.items()}
         point = {name: choose(good, ahead[name], state["factors"][name]) for name in names}
@@ -108,6 +110,7 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
     without restarts; not monotone in every sweep. The proof also bounds `w` by `1e4 / sqrt(sweep) / ||F - F before||`,
     which cannot bind in less than 1e8 sweeps for factors in units of their size, and is left out.
     """
+    check_rules(terms, rules)
 
     def sweep(state: State) -> State:
         factors, memory = dict(state["factors"]), state.get("memory")
@@ -118,7 +121,7 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
         for name, rule in rules.items():
             if memory:
                 factors[name] = (before[name] - memory["before"][name]).clamp_(min=0).mul_(weight).add_(before[name])
-            new = rule(factors[name], block_of(terms, factors, name))
+            new = rule(factors[name], add_blocks(terms, factors, name))
             # the rule shrinks entries that do not help for ever, and products with denormal squares are slow
             factors[name] = torch.threshold(new, tiny(new.dtype) ** 0.5, 0)
         return {**state, "factors": factors, "memory": {"before": before, "t": following}}
@@ -135,7 +138,7 @@ def _start_memory(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: M
     """
     start = {name: factors[name] for name in rules}
     weight = _per_problem(start, START)
-    value = objective(terms, factors).expand_as(weight)
+    value = add_values(terms, factors).expand_as(weight)
     scale = [value, *(term.data.sqnorm().expand_as(value) for term in terms if isinstance(term, Fit))]
     rounding = reduce(torch.minimum, scale) * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
     numbers = {"limit": value + rounding, "rounding": rounding}

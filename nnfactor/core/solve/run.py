@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,12 +27,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from ..cache import owns_memory
 from ..factors import stack_problems
 from ..rules.base import Rule
-from ..terms.base import Term, block_of, objective
+from ..terms.base import Term, add_blocks, add_direct_values, add_values, describe
+from .checks import check_limits, check_rules, check_run
 from .cuda_graph import State, Sweep, capture
 from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
 
@@ -41,11 +43,12 @@ Method = Callable[[Sequence[Term], Mapping[str, Rule]], Sweep]
 
 def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
     """Make a sweep: it improves every factor that has a rule, in the order of `rules`, at the newest factors."""
+    check_rules(terms, rules)
 
     def sweep(state: State) -> State:
         factors = state["factors"]
         for name, rule in rules.items():
-            factors = {**factors, name: rule(factors[name], block_of(terms, factors, name))}
+            factors = {**factors, name: rule(factors[name], add_blocks(terms, factors, name))}
         return {**state, "factors": factors}
 
     return sweep
@@ -53,7 +56,7 @@ def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
 
 def objective_of(terms: Sequence[Term], state: State) -> Tensor:
     """Return the objective at the factors of a state: its entry "objective", or computed."""
-    return state["objective"] if "objective" in state else objective(terms, state["factors"])
+    return state["objective"] if "objective" in state else add_values(terms, state["factors"])
 
 
 def iterate(sweep: Sweep, state: State) -> Iterator[State]:
@@ -95,7 +98,11 @@ class Progress:
     iteration: int
     objective: float
     seconds: float
-    factors: Mapping[str, Tensor]
+    factors: Mapping[str, Tensor]  # copies: what is written to them changes nothing
+
+    def __repr__(self) -> str:
+        reached = f"iteration={self.iteration}, objective={self.objective:.6g}, seconds={self.seconds:.3g}"
+        return f"Progress({reached}, {_describe_all(self.factors)})"
 
 
 @dataclass
@@ -108,6 +115,10 @@ class Run:
     converged: np.ndarray
     rows: list[Row] = field(repr=False)
     n_batches: int = 1  # mini-batches that an iteration visits
+
+    def __repr__(self) -> str:
+        ends = f"objective {_range(self.objective)} after {_range(self.n_iter)} iterations"
+        return f"Run({ends}, {self.converged.sum()} of {len(self.converged)} converged, {_describe_all(self.factors)})"
 
     def history(self, problem: int = 0) -> dict[str, np.ndarray]:
         """Return arrays iteration, objective, seconds of equal length; entry 0 is the start."""
@@ -136,6 +147,7 @@ def run(
     name: str = "run",
     extra: Mapping[str, Any] | None = None,
     cuda_graph: bool = False,
+    warn: bool = True,
 ) -> Run:
     """Sweep until every problem has stopped.
 
@@ -145,8 +157,8 @@ def run(
         The model, and one rule per factor in the order of the updates. Factors without a rule are frozen. Terms keep
         products of their data, and notice what torch writes to these, but no writes to a numpy array of that memory.
     factors : dict of Tensor
-        `(rows, k)`, or `(B, rows, k)` for a batch of B problems; never written to. Entries that terms name as weights
-        are `()` or `(B,)`. Those that share memory with others, such as numpy arrays, are copied first.
+        `(rows, k)`, or `(B, rows, k)` for a batch of B problems, in the dtype of the data; copied first. Entries that
+        terms name as weights are `()` or `(B,)`.
     method : callable
         It makes the sweep from terms and rules: `step`, or `her` or `bmme`, whose sweeps have momentum.
     max_iter, tol, every : int, float, int
@@ -155,30 +167,41 @@ def run(
         1e-13 of `||X||^2` (float32: 1e-9). `tol=0` runs exactly `max_iter`.
     record_all : bool
         One history row per iteration instead of one per reading (implied by `tol=0`); readings stay as rare.
-    max_seconds : float, optional
-        Stop at the first reading after this time.
-    callback : callable, optional
-        Called at every reading with a `Progress`; a true answer stops the run.
-    verbose, name : int, str
-        Print a line per reading, with this name; 2 also implies `record_all`.
+    max_seconds, callback : float, callable, optional
+        Stop at the first reading after this time, or when `callback(Progress)`, called at every reading, is true.
+    verbose, name, warn : int, str, bool
+        Print a line per reading (2: `record_all` too) and warn of `max_iter` (ConvergenceWarning), with this name.
     extra : mapping, optional
         Entries of the state beside "factors", for `method`; nested mappings of tensors with the batch dimension.
     cuda_graph : bool
-        Replay sweeps as a CUDA graph where launches take longer than their work; without effect on other devices.
-        Rules that read the host cannot be captured.
+        Replay sweeps that never read the host as a CUDA graph: faster where launches take longer than their work.
 
     Raises
     ------
     FloatingPointError
         The objective of every problem became NaN or infinite. Single bad problems leave the batch with objective inf.
+    TypeError, ValueError
+        Arguments that do not fit together; the message says what would work.
     """
+    check_run(terms, rules, factors, method)
+    check_limits(max_iter, tol, every, max_seconds)
+    record = _Record(terms, factors, name, record_all or tol == 0 or verbose >= 2, max_seconds, callback, verbose)
     with strict_precision(_device(factors)):
         sweep = method(terms, rules)
         sweep = capture(sweep, _device(factors)) if cuda_graph else sweep
-        state = {**(extra or {}), "factors": {n: F if owns_memory(F) else F.clone() for n, F in factors.items()}}
-        every_row = record_all or tol == 0 or verbose >= 2
-        record = _Record(factors, name, every_row, max_seconds, callback, verbose)
-        return _sweep_until_stopped(terms, sweep, state, record, max_iter, tol, every)
+        state = {**(extra or {}), "factors": {key: F.clone() for key, F in factors.items()}}
+        result = _sweep_until_stopped(terms, sweep, state, record, max_iter, tol, every)
+    return _warn_of_limit(result, name, max_iter, tol) if warn and tol > 0 else result
+
+
+def _warn_of_limit(result: Run, name: str, max_iter: int, tol: float) -> Run:
+    """Warn of problems that ended at `max_iter`, as estimators do."""
+    open_ = ~result.converged & np.isfinite(result.objective) & (result.n_iter == max_iter)
+    if max_iter and open_.any():
+        which = "its objective" if len(open_) == 1 else f"{open_.sum()} of {len(open_)} objectives"
+        message = f"{name} stopped at max_iter={max_iter} before {which} settled to tol={tol}; raise max_iter or tol"
+        warnings.warn(message, ConvergenceWarning, stacklevel=3)
+    return result
 
 
 def _sweep_until_stopped(
@@ -209,6 +232,7 @@ class _Record:
 
     def __init__(
         self,
+        terms: Sequence[Term],
         factors: Mapping[str, Tensor],
         name: str,
         every_row: bool,
@@ -218,7 +242,7 @@ class _Record:
     ) -> None:
         sizes = [len(F) for F in factors.values() if F.dim() == 3]
         self.batched, size = bool(sizes), max(sizes, default=1)
-        self.name, self.every_row, self.max_seconds = name, every_row, max_seconds
+        self.terms, self.name, self.every_row, self.max_seconds = terms, name, every_row, max_seconds
         self.callback, self.verbose = callback, verbose
         self.began, self.iteration = time.perf_counter(), 0
         self.running = np.arange(size)
@@ -237,7 +261,12 @@ class _Record:
 
     def read(self, iteration: int, values: Tensor) -> np.ndarray:
         """Add a row that the host reads now; raise when no objective is finite any more."""
-        now = values.reshape(-1).cpu().numpy()
+        now = values.numpy().copy()  # a row of its own: `finish` writes to it
+        if now.shape != self.running.shape:
+            raise ValueError(
+                f"the terms have {len(now)} values, but factors hold {len(self.running)} problems: a value is one "
+                "number for each, and weights are numbers, () or (B,)"
+            )
         self.add_row(iteration, now)
         self.iteration = iteration
         if not np.isfinite(now).any() and not np.isfinite(self.objective).any():
@@ -249,26 +278,37 @@ class _Record:
 
     def report(self, state: State, now: np.ndarray) -> bool:
         """Tell the user of a reading; return whether the callback or the time ends the run."""
+        best = int(np.where(np.isnan(now), np.inf, now).argmin())
         if self.verbose and self.iteration:
-            print(f"[{self.name}] iteration {self.iteration}: objective {np.nanmin(now):.6g}, {len(now)} running")
+            print(f"[{self.name}] iteration {self.iteration}: objective {now[best]:.6g}, {len(now)} running")
         late = self.max_seconds is not None and self.seconds > self.max_seconds
         if self.callback is None:
             return late
-        best = int(np.nanargmin(now))
         factors = take(state["factors"], best) if self.batched else state["factors"]
-        return bool(self.callback(Progress(self.iteration, float(now[best]), self.seconds, factors))) or late
+        copies = {key: F.clone() for key, F in factors.items()}
+        return bool(self.callback(Progress(self.iteration, float(now[best]), self.seconds, copies))) or late
 
     def finish(self, state: State, finished: np.ndarray, now: np.ndarray, converged: np.ndarray) -> State:
-        """Keep how some of the running problems ended; return the state of those that go on."""
-        ids = self.running[finished]
-        self.objective[ids] = np.where(np.isfinite(now[finished]), now[finished], np.inf)
+        """Keep how some of the running problems ended; return the state of those that go on.
+
+        Their objective is read once more, without cancellation: the best problem is chosen by it.
+        """
+        ids, factors, values = self.running[finished], state["factors"], now[finished]
+        if not len(ids):
+            return state
+        chosen, others = (torch.from_numpy(np.flatnonzero(some)).to(_device(factors)) for some in (finished, ~finished))
+        ended = factors if finished.all() else take(factors, chosen)  # no view: it would keep the others in memory
+        if any(type(term).direct is not Term.direct for term in self.terms):
+            values = add_direct_values(self.terms, ended).reshape(-1).cpu().numpy()
+            *_, problems, row = self.rows[-1]
+            row[np.isin(problems, ids)] = values
+        self.objective[ids] = np.where(np.isfinite(values), values, np.inf)
         self.n_iter[ids], self.converged[ids] = self.iteration, converged[finished]
         self.running = self.running[~finished]
-        if not self.batched or not len(ids):
+        if not self.batched:
             return state
-        for p, i in zip(ids, np.flatnonzero(finished), strict=True):
-            self.ended[int(p)] = take(state["factors"], int(i))
-        return take(state, torch.from_numpy(np.flatnonzero(~finished)).to(_device(state["factors"])))
+        self.ended |= {int(p): take(ended, i) for i, p in enumerate(ids)}
+        return take(state, others)
 
     def result(self, state: State, now: np.ndarray) -> Run:
         """End the problems that reached a limit, and return how all ended."""
@@ -279,6 +319,15 @@ class _Record:
             factors = {key: stack_problems(Fs) if Fs[0].dim() else torch.stack(Fs) for key, Fs in columns.items()}
         rows = [(i, s, p, v if isinstance(v, np.ndarray) else v.cpu().numpy()) for i, s, p, v in self.rows]
         return Run(factors, self.objective, self.n_iter, self.converged, rows)
+
+
+def _describe_all(factors: Mapping[str, Tensor]) -> str:
+    return ", ".join(f"{name} {describe(F)}" for name, F in factors.items())
+
+
+def _range(values: np.ndarray) -> str:
+    low, high = (f"{v:.6g}" for v in (values.min(), values.max()))
+    return low if low == high else f"{low} to {high}"
 
 
 def _device(factors: Mapping[str, Tensor]) -> torch.device:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..terms.base import Factors, Term
+from ..terms.base import Factors, Term, add_direct_values
 
 # A change is none below these shares of the squared norm of the data and of its rounding. The first is the objective of
 # an exact fit for any use: its residual is 3e-7 of the data. By the second, direct readings in float32 scatter.
@@ -32,17 +32,16 @@ def precision_of(terms: Sequence[Term], factors: Factors, tol: float) -> tuple[f
 
 
 def read_objective(terms: Sequence[Term], values: Tensor, factors: Factors, finest: float) -> Tensor:
-    """Move the objective of every problem to the host; below `finest` sum it directly, from float64 factors.
+    """Move the objective of every problem to the host; up to `finest` sum it directly, from float64 factors.
 
     That costs about a product with the data, and only nearly exact fits need it.
     """
     values = values.reshape(-1).cpu()
-    coarse = values < finest
+    coarse = values <= finest  # 0: a difference that cancelled
     if not coarse.any():
         return values
     wide = {name: F.double() for name, F in factors.items()}
-    direct: Any = sum(term.direct(wide) for term in terms)
-    return torch.where(coarse, direct.reshape(-1).cpu(), values)
+    return torch.where(coarse, add_direct_values(terms, wide).reshape(-1).cpu(), values)
 
 
 def has_settled(before: np.ndarray, now: np.ndarray, tol: float, least: float) -> np.ndarray:

@@ -7,24 +7,37 @@ between the problems of a batch, `(...)`-shaped, which a term names by its `Weig
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import reduce
 from math import inf
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ..block import Block
 from ..cache import without_autocast
+from ..data.base import Data
 
 Factors = Mapping[str, Tensor]
 
 
 class Term(ABC):
-    """One summand of a model's objective."""
+    """One summand of a model's objective.
+
+    Its methods compute in the mode that torch is in: under autocast call `objective`, `block_of` or `run` instead.
+    """
 
     modes: tuple[str, ...]
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        super().__init_subclass__(**given)
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # a dataclass replaces one that is inherited
+
+    def __repr__(self) -> str:
+        shown: list[str] = [f.name for f in fields(self) if f.repr] if is_dataclass(self) else []
+        return f"{type(self).__name__}({', '.join(f'{name}={describe(getattr(self, name))}' for name in shown)})"
 
     @property
     def scale_free(self) -> bool:
@@ -43,6 +56,9 @@ class Term(ABC):
     @abstractmethod
     def value(self, factors: Factors) -> Tensor:
         """Return the value for every problem, float64 where sums could cancel."""
+
+    def check(self, factors: Factors) -> None:  # noqa: B027
+        """Refuse factors whose sizes, precision or device the term cannot take; a `run` asks once."""
 
     def direct(self, factors: Factors) -> Tensor:
         """Return the same without cancellation, at any cost: it is read once, of the result. Default: `value`."""
@@ -81,12 +97,85 @@ def per_column(weight: WeightLike, factors: Factors, F: Tensor) -> Tensor:
 
 
 def objective(terms: Sequence[Term], factors: Factors) -> Tensor:
-    """Compute the value of a model for every problem, float64."""
-    total = lambda: reduce(torch.add, (t.value(factors).double() for t in terms))
-    return without_autocast(total, tuple(factors.values()))
+    """Compute the value of a model for every problem: `(...)`, float64.
+
+    In the precision of the factors, under autocast too; terms and factors that do not fit together are refused.
+    """
+    check_model(terms, factors)
+    return without_autocast(lambda: add_values(terms, factors), tuple(factors.values()))
 
 
 def block_of(terms: Sequence[Term], factors: Factors, name: str) -> Block:
-    """Add the blocks of all terms that depend on factor `name`."""
-    add = lambda: reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.factor_names]).merged()
-    return without_autocast(add, tuple(factors.values()))
+    """Add the blocks of all terms that depend on factor `name`; checks and precision as for `objective`."""
+    check_model(terms, factors)
+    if not any(name in t.factor_names for t in terms):
+        raise ValueError(f"name={name!r}: no term depends on it; there are {_list_names(terms)}")
+    return without_autocast(lambda: add_blocks(terms, factors, name), tuple(factors.values()))
+
+
+def add_values(terms: Sequence[Term], factors: Factors) -> Tensor:
+    """Compute `objective` without its checks, in a sweep."""
+    return reduce(torch.add, (t.value(factors).double() for t in terms))
+
+
+def add_direct_values(terms: Sequence[Term], factors: Factors) -> Tensor:
+    """Compute the value of a model without cancellation, at the cost of `direct`."""
+    return reduce(torch.add, (t.direct(factors).double() for t in terms))
+
+
+def add_blocks(terms: Sequence[Term], factors: Factors, name: str) -> Block:
+    """Compute `block_of` without its checks, in a sweep."""
+    return reduce(Block.__add__, [t.block(factors, name) for t in terms if name in t.factor_names]).merged()
+
+
+def check_model(terms: Sequence[Term], factors: Factors) -> None:
+    """Refuse terms and factors that do not fit together, by name."""
+    if isinstance(terms, Term) or not isinstance(terms, Sequence):
+        raise TypeError(f"terms must be a list of terms, got {type(terms).__name__}; use [term]")
+    for i, term in enumerate(terms):
+        if not isinstance(term, Term):
+            raise TypeError(f"terms[{i}] is a {type(term).__name__}; it must be of a subclass of nnfactor.core.Term")
+    if not terms:
+        raise ValueError("terms is empty; a model has at least one, such as Fit(X, ('V', 'U1'))")
+    if not isinstance(factors, Mapping):
+        raise TypeError(f"factors must be a dict of tensors by name, got {type(factors).__name__}")
+    for name, F in factors.items():
+        if not isinstance(F, Tensor):
+            raise TypeError(f"factors[{name!r}] is a {type(F).__name__}; it must be a tensor: use torch.as_tensor")
+    for term in terms:
+        weight = getattr(term, "weight", None)
+        for name in (*term.factor_names, *([weight.name] if isinstance(weight, Weight) else [])):
+            if name not in factors:
+                what = f"{type(term).__name__} depends on {name!r}"
+                raise ValueError(f"{what}, which is not in factors; they have {', '.join(map(repr, factors))}")
+    some = {name: factors[name] for name in _list_names(terms)}
+    for name, F in some.items():
+        if F.dim() < 2 or F.dtype not in (torch.float32, torch.float64) or F.layout != torch.strided:
+            raise ValueError(
+                f"factors[{name!r}] is {describe(F)}{'' if F.layout == torch.strided else ', sparse'}; a factor is a "
+                "dense tensor (rows, k), or (B, rows, k) for a batch of B problems, float32 or float64"
+            )
+    _refuse_mixture("precision", {name: F.dtype for name, F in some.items()}, "convert them to that of the data")
+    _refuse_mixture("device", {name: F.device for name, F in some.items()}, "move them to that of the data")
+    for term in terms:
+        term.check(factors)
+
+
+def describe(value: Any) -> str:
+    """Return kind and shape of a tensor, an array or data, anything else as `repr` does."""
+    if isinstance(value, Data):
+        return f"{type(value).__name__} {value.shape}"
+    if isinstance(value, Tensor | np.ndarray):
+        return f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    return repr(value)
+
+
+def _list_names(terms: Sequence[Term]) -> list[str]:
+    return list(dict.fromkeys(name for term in terms for name in term.factor_names))
+
+
+def _refuse_mixture(what: str, found: Mapping[str, Any], remedy: str) -> None:
+    """Refuse factors that differ in what all must share."""
+    if len(set(found.values())) > 1:
+        listed = ", ".join(f"{name} {str(value).removeprefix('torch.')}" for name, value in found.items())
+        raise ValueError(f"factors differ in {what}: {listed}; {remedy}")

@@ -11,7 +11,7 @@ from ..block import Block, Quad
 from ..data.as_data import as_data
 from ..data.base import Data
 from ..factors import gram
-from .base import Factors, Term
+from .base import Factors, Term, describe
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,9 +37,36 @@ class DataTerm(Term):
         data = self.data if isinstance(self.data, Data) else as_data(self.data, name="data")
         modes = tuple(self.modes)
         if len(modes) != data.order or len(set(modes)) != len(modes):
-            raise ValueError(f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}")
+            hint = ""
+            if len(modes) == data.order - 1:
+                hint = (
+                    "; problems of a batch share their data and differ in their factors: data have no batch dimension"
+                )
+            raise ValueError(
+                f"modes must be {data.order} different names for data of shape {data.shape}, got {modes}{hint}"
+            )
         object.__setattr__(self, "data", data)
         object.__setattr__(self, "modes", modes)
+
+    def check(self, factors: Factors) -> None:
+        """Refuse factors of other lengths, numbers of columns, precision or device."""
+        what, X = type(self).__name__, self.data
+        for mode, name in enumerate(self.modes):
+            F, columns = factors[name], factors[self.modes[0]].shape[-1]
+            if F.shape[-2] != self.rows(mode) or F.shape[-1] != columns:
+                raise ValueError(
+                    f"factors[{name!r}] has shape {tuple(F.shape)}; {what} of data of shape {X.shape} needs "
+                    f"{self.rows(mode)} rows in mode {mode}, and {columns} columns as in {self.modes[0]!r}"
+                )
+            if F.dtype != X.dtype or F.device.type != X.device.type:
+                raise ValueError(
+                    f"factors[{name!r}] is {describe(F)} on {F.device}, but the data of {what} are "
+                    f"{str(X.dtype).removeprefix('torch.')} on {X.device}; convert one of them, the data by as_data"
+                )
+
+    def rows(self, mode: int) -> int:
+        """Return the number of rows of the factor of a mode."""
+        return self.data.shape[mode]
 
 
 class Fit(DataTerm):
@@ -52,7 +79,7 @@ class Fit(DataTerm):
         return Block(quads=(Quad(reduce(torch.mul, grams)),), linear_minus=self.data.mttkrp(Fs, mode))
 
     def value(self, factors: Factors) -> Tensor:
-        """Compute `||X||^2 - 2 <X, Y> + ||Y||^2`: after a sweep its products are in the caches.
+        """Compute `||X||^2 - 2 <X, Y> + ||Y||^2`, at least 0: after a sweep its products are in the caches.
 
         Correct to rounding of `||X||^2`; `direct` has no such error.
         """
@@ -60,7 +87,7 @@ class Fit(DataTerm):
         linear_minus = self.data.mttkrp([factors[m] for m in self.modes], 0)
         cross = (linear_minus * first).sum(-2).sum(-1, dtype=torch.float64)
         square = reduce(torch.mul, (gram(factors[m]) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
-        return self.data.sqnorm() - 2 * cross + square
+        return (self.data.sqnorm() - 2 * cross + square).clamp(min=0)
 
     def direct(self, factors: Factors) -> Tensor:
         """Sum the residual itself: this needs all entries of the model, and nothing cancels."""

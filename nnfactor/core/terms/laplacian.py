@@ -79,6 +79,17 @@ class Laplacian(Term):
         """Whether a component may be rescaled: where the other factors' norms weigh its columns."""
         return bool(self.norms_of)
 
+    def check(self, factors: Factors) -> None:
+        """Refuse factors of other lengths than the graph and the weights of the columns."""
+        V, n = factors[self.on], self.graph.n_nodes
+        if V.shape[-2] != n:
+            raise ValueError(f"factors[{self.on!r}] has {V.shape[-2]} rows, but the graph has {n} nodes")
+        k = len(self.columns) if isinstance(self.columns, np.ndarray) else V.shape[-1]
+        for name in self.factor_names:
+            if factors[name].shape[-1] != k:
+                source = f"{self.on!r} has" if k == V.shape[-1] else "columns has weights for"
+                raise ValueError(f"factors[{name!r}] has {factors[name].shape[-1]} columns, but {source} {k}")
+
     def _span(self, V: Tensor) -> slice | None:
         """Return the columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:

@@ -65,6 +65,10 @@ class GroupedFit(Fit):
             return block
         return Block(quads=block.quads, linear_minus=self.groups.gather(block.linear_minus))
 
+    def rows(self, mode: int) -> int:
+        """Return the number of groups for the sample factor."""
+        return self.data.shape[mode] if mode else len(self.groups.sizes)
+
     def value(self, factors: Factors) -> Tensor:
         """Compute the value as `Fit` does."""
         return super().value(self._spread(factors))
