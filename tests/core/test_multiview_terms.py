@@ -152,9 +152,9 @@ class TestLaws:
         assert together.restarts_["loss"].shape == (3,) and together.restarts_["view_weights"].shape == (3, 3)
         assert np.isclose(together.loss_, together.restarts_["loss"].min())
         factors, terms = batched((4,))
-        whole = run(terms, RULES, factors, max_iter=200, tol=1e-6)
+        whole = run(terms, RULES, factors, max_iter=200, tol=1e-6, warn=False)
         for i in range(4):
-            alone = run(terms, RULES, {n: F[i] for n, F in factors.items()}, max_iter=200, tol=1e-6)
+            alone = run(terms, RULES, {n: F[i] for n, F in factors.items()}, max_iter=200, tol=1e-6, warn=False)
             assert alone.n_iter[0] == whole.n_iter[i]
             np.testing.assert_allclose(alone.objective[0], whole.objective[i], rtol=1e-9)
 

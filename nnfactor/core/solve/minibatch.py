@@ -21,7 +21,7 @@ from ..data.base import Data
 from ..factors import as_factor, clone_factor, divide, gram, khatri_rao, select_rows, write_rows
 from ..graph.graph import Graph
 from ..rules.base import Rule
-from ..terms.base import Factors, Term, block_of
+from ..terms.base import Factors, Term, add_blocks
 from ..terms.batch_laplacian import BatchLaplacian, BatchNeighbourhood
 from ..terms.laplacian import Laplacian
 from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energies, statistics_of, zero_sums
@@ -36,10 +36,10 @@ def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
 
 def improve_coefficients(terms: Sequence[Term], factors: Factors, rule: Rule, n_repeats: int) -> Tensor:
     """Apply `rule` to V `n_repeats` times, with one product with the data where the model is quadratic."""
-    V, block = factors["V"], block_of(terms, factors, "V")
+    V, block = factors["V"], add_blocks(terms, factors, "V")
     for i in range(n_repeats):
         if i and not block.quadratic:
-            block = block_of(terms, {**factors, "V": V}, "V")
+            block = add_blocks(terms, {**factors, "V": V}, "V")
         V = rule(V, block)
     return V
 
@@ -59,7 +59,7 @@ def improve_bases(
     """Improve every basis once on the sums, in mode order; return all factors."""
     factors = dict(factors)
     for name in term.modes:
-        factors[name] = rules[name](factors[name], block_of([term], factors, name))
+        factors[name] = rules[name](factors[name], add_blocks([term], factors, name))
     return factors
 
 

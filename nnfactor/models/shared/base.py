@@ -238,7 +238,7 @@ def cp_model(
 def limits_of(estimator: Any) -> dict[str, Any]:
     """Return what ends a run and who is told of it."""
     told = {name: getattr(estimator, name) for name in ("max_iter", "tol", "callback", "verbose")}
-    return {"name": type(estimator).__name__, **told}
+    return {"name": type(estimator).__name__, "warn": False, **told}
 
 
 def solve_coefficients(data: Data, bases: list[Tensor], method: str) -> Tensor:
