@@ -38,7 +38,7 @@ class Script(Term):
 
 def play(told, size=0.0, **limits):
     count = lambda *_: lambda state: {"factors": {"F": state["factors"]["F"] + 1}}
-    limits = {"tol": 1e-3, "every": 1, "max_iter": len(told) - 1, "method": count} | limits
+    limits = {"tol": 1e-3, "every": 1, "max_iter": len(told) - 1, "method": count, "warn": False} | limits
     return run([Script(tuple(told), size)], {}, {"F": torch.zeros(1, 1, dtype=torch.float64)}, **limits)
 
 
@@ -85,8 +85,8 @@ class TestRule:
             script = Script((20.0, 2.0, 1.0), size)
             sweep = lambda *_: lambda state: {"factors": {"F": state["factors"]["F"] + 1}}
             start = {"F": torch.zeros(1, 1, dtype=torch.float64)}
-            run([script], {}, start, method=sweep, tol=tol, every=1, max_iter=2)
-            assert bool(script.reads) == some
+            run([script], {}, start, method=sweep, tol=tol, every=1, max_iter=2, warn=False)
+            assert (len(script.reads) > 1) == some  # the end is always read directly
 
 
 def planted(noise, baseline=0.0):
@@ -174,8 +174,8 @@ def test_a_batch_stops_where_its_problems_would():
     start = {"V": torch.rand(4, 80, 4, dtype=X.dtype), "U1": torch.rand(4, 30, 4, dtype=X.dtype)}
     start["V"] *= torch.tensor([1.0, 1e3, 1e-3, 1.0])[:, None, None]
     rules, terms = {"U1": multiplicative, "V": multiplicative}, [Fit(X, ("V", "U1"))]
-    together = run(terms, rules, start, tol=1e-3)
-    alone = [run(terms, rules, {n: F[i] for n, F in start.items()}, tol=1e-3).n_iter[0] for i in range(4)]
+    together = run(terms, rules, start, tol=1e-3, warn=False)
+    alone = [run(terms, rules, {n: F[i] for n, F in start.items()}, tol=1e-3, warn=False).n_iter[0] for i in range(4)]
     assert together.n_iter.tolist() == alone and len(set(alone)) > 1
 
 

@@ -21,8 +21,8 @@ NONNEGATIVE = {f.__name__: f for f in (hals, m_matrix, multiplicative, projected
 def check_run(terms: Sequence[Term], rules: Mapping[str, Rule], factors: Factors, method: Any) -> None:
     """Refuse a model, rules and a start that no sweep could take."""
     check_model(terms, factors)
-    if not isinstance(rules, Mapping) or not rules:
-        raise TypeError(f"rules must be a dict of at least one rule by name, such as {{'V': hals}}, got {rules!r}")
+    if not isinstance(rules, Mapping):
+        raise TypeError(f"rules must be a dict of rules by name, such as {{'V': hals}}, got {rules!r}")
     if not callable(method):
         raise TypeError(f"method={method!r} must be a function, such as nnfactor.core.step, her or bmme")
     unknown = [name for name in rules if name not in factors]
@@ -43,7 +43,9 @@ def check_run(terms: Sequence[Term], rules: Mapping[str, Rule], factors: Factors
 
 
 def check_rules(terms: Sequence[Term], rules: Mapping[str, Rule]) -> None:
-    """Refuse rules that are no functions, and rules of factors on which no term depends."""
+    """Refuse no rules, rules that are no functions, and rules of factors on which no term depends."""
+    if not rules:
+        raise ValueError("rules is empty: no factor would be improved; give at least one, such as {'V': hals}")
     names = {name for term in terms for name in term.factor_names}
     for name, rule in rules.items():
         if not callable(rule):
