@@ -163,7 +163,15 @@ def test_a_cuda_graph_equals_eager_sweeps(key, rule):
         {n: F.mT.contiguous().cuda().mT if F.dim() > 1 else F.cuda() for n, F in p.factors.items()},
     )
     ends = [
-        run(MODELS[key](p), dict.fromkeys(p.order_of_updates, rule), p.factors, max_iter=40, tol=1e-7, cuda_graph=graph)
+        run(
+            MODELS[key](p),
+            dict.fromkeys(p.order_of_updates, rule),
+            p.factors,
+            max_iter=40,
+            tol=1e-7,
+            cuda_graph=graph,
+            warn=False,
+        )
         for graph in (False, True)
     ]
     np.testing.assert_allclose(ends[1].objective, ends[0].objective, rtol=1e-4)
