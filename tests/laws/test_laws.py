@@ -311,7 +311,7 @@ class TestRun:
         p = problem(2, (3,), seed=3)
         p.factors["V"][1] = float("inf")
         with np.errstate(invalid="ignore"):
-            result = run([Fit(p.X, p.modes)], dict.fromkeys(("U1", "V"), hals), p.factors, max_iter=20)
+            result = run([Fit(p.X, p.modes)], dict.fromkeys(("U1", "V"), hals), p.factors, max_iter=20, warn=False)
         assert np.isinf(result.objective[1]) and np.isfinite(result.objective[[0, 2]]).all() and result.best != 1
 
     def test_nothing_finite_raises(self):
