@@ -253,8 +253,9 @@ class TestObjectives:
             e.fit(X)
         pairs = zip(e.restarts_["embeddings"], e.restarts_["factors"][0])
         true = [((X.astype(float) - V.astype(float) @ U.astype(float).T) ** 2).sum() for V, U in pairs]
-        np.testing.assert_allclose(e.restarts_["loss"], true, rtol=1e-3)
-        assert e.loss_ <= 1.001 * min(true)
+        rounding = 10 * np.finfo(np.float32).eps ** 2 * (X.astype(float) ** 2).sum()  # of published factors
+        np.testing.assert_allclose(e.restarts_["loss"], true, rtol=1e-3, atol=rounding)
+        assert e.loss_ <= 1.001 * min(true) + rounding
 
     def test_every_reading_is_nonnegative_and_the_last_one_right(self):
         r = np.random.default_rng(1)
