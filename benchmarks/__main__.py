@@ -112,7 +112,7 @@ def run(options: argparse.Namespace, path: Path) -> int:
     variants = [v for v in configs.VARIANTS if getattr(options, v)]
     config = configs.load(path, _overrides(options), variants)
     need_extra()
-    from nnfactor.core.precision import without_denormals
+    from nnfactor.core.solve.run import without_denormals
 
     folder = _out(options) / config.name
     context = Context(

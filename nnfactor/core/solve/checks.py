@@ -18,8 +18,16 @@ from ..terms.base import Factors, Term, check_model
 NONNEGATIVE = {f.__name__: f for f in (hals, m_matrix, multiplicative, projected_gradient)}  # rules of such factors
 
 
-def check_run(terms: Sequence[Term], rules: Mapping[str, Rule], factors: Factors, method: Any) -> None:
-    """Refuse a model, rules and a start that no sweep could take."""
+def check_run(
+    terms: Sequence[Term], rules: Mapping[str, Rule], factors: Factors, method: Any, limits: tuple[Any, Any, Any, Any]
+) -> None:
+    """Refuse a model, rules and a start that no sweep could take, and limits that end a run at once or never."""
+    max_iter, tol, every, max_seconds = limits
+    whole("max_iter", max_iter, 0)
+    whole("every", every)
+    nonnegative("tol", tol)
+    if max_seconds is not None:
+        nonnegative("max_seconds", max_seconds)
     check_model(terms, factors)
     if not isinstance(rules, Mapping):
         raise TypeError(f"rules must be a dict of rules by name, such as {{'V': hals}}, got {rules!r}")
@@ -53,12 +61,3 @@ def check_rules(terms: Sequence[Term], rules: Mapping[str, Rule]) -> None:
             raise TypeError(f"rules[{name!r}] is {rule!r}; it must be a function: use {known}")
         if name not in names:
             raise ValueError(f"rules has {name!r}, on which no term depends; leave it out")
-
-
-def check_limits(max_iter: Any, tol: Any, every: Any, max_seconds: Any) -> None:
-    """Refuse limits that would end a run at once or never."""
-    whole("max_iter", max_iter, 0)
-    whole("every", every)
-    nonnegative("tol", tol)
-    if max_seconds is not None:
-        nonnegative("max_seconds", max_seconds)

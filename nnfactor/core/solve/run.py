@@ -33,7 +33,7 @@ from torch import Tensor
 from ..factors import stack_problems
 from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_direct_values, add_values, describe
-from .checks import check_limits, check_rules, check_run
+from .checks import check_rules, check_run
 from .cuda_graph import State, Sweep, capture
 from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
 
@@ -183,8 +183,7 @@ def run(
     TypeError, ValueError
         Arguments that do not fit together; the message says what would work.
     """
-    check_run(terms, rules, factors, method)
-    check_limits(max_iter, tol, every, max_seconds)
+    check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
     record = _Record(terms, factors, name, record_all or tol == 0 or verbose >= 2, max_seconds, callback, verbose)
     with strict_precision(_device(factors)):
         sweep = method(terms, rules)
