@@ -9,7 +9,7 @@ Three starts as one batch, factors `(3, rows, k)`:
 >>> from nnfactor.core import Fit, hals, run
 >>> X = torch.rand(20, 4, dtype=torch.float64) @ torch.rand(4, 12, dtype=torch.float64)
 >>> start = {"V": torch.rand(3, 20, 4, dtype=X.dtype), "U1": torch.rand(3, 12, 4, dtype=X.dtype)}
->>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, max_iter=50)
+>>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, max_iter=50, tol=0)
 >>> result.factors["V"].shape, result.objective.shape, sorted(result.history(problem=0))
 (torch.Size([3, 20, 4]), (3,), ['iteration', 'objective', 'seconds'])
 """
