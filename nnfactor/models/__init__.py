@@ -14,6 +14,7 @@ from .factorization.local_nmf import LNMF
 from .factorization.n2s2l import N2S2L
 from .factorization.nge import NDTF, NGE, MarginalFisher
 from .factorization.nmf import NMF
+from .factorization.nnls import nnls
 from .factorization.ntf import NTF
 from .factorization.polynomial_nmf import PolynomialNMF
 from .factorization.semi_nmf import SemiNMF
@@ -46,4 +47,5 @@ __all__ = [
     "PairwiseCoRegularizedSpectral",
     "PolynomialNMF",
     "SemiNMF",
+    "nnls",
 ]
