@@ -14,6 +14,7 @@ from torch import Tensor
 from .core import Graph, as_graph
 from .core.arguments import positive, whole
 from .core.arrays import as_array
+from .core.graph.linear_neighborhood import reconstruction_weights
 from .core.graph.neighbors import (
     Pairs,
     Points,
@@ -69,6 +70,36 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
     points = read_points(X)
     kernel = _kernel(weights, points.unit)  # before the work: it may refuse
     return _link(points.n, find_nearest(points, min(int(n_neighbors), points.n - 1)), kernel)
+
+
+def linear_neighborhood_graph(X: Any, n_neighbors: int = 7) -> Graph:
+    """Weigh links by how samples are reconstructed from their nearest ones (Wang and Zhang 2008).
+
+    Every sample is a mean of its p nearest, `min ||x_i - sum_j w_ij x_j||^2` over w >= 0 with `sum_j w_ij = 1`. The
+    link of i and j weighs `(w_ij + w_ji) / 2`: the Laplacian's energy is then half of `sum_ij w_ij (f_i - f_j)^2`.
+
+    Parameters
+    ----------
+    X, n_neighbors
+        As for `knn_graph`; p = 7 as in Fan et al. 2011. With more neighbours than dimensions many weights can
+        reconstruct a sample; nearly the shortest are taken.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As `knn_graph`.
+
+    Examples
+    --------
+    A sample at a quarter of the way between two others:
+
+    >>> from nnfactor.graphs import linear_neighborhood_graph
+    >>> linear_neighborhood_graph([[0.0], [1.0], [4.0]], n_neighbors=2).toarray().round(3).tolist()
+    [[0.0, 0.875, 0.0], [0.875, 0.0, 0.625], [0.0, 0.625, 0.0]]
+    """
+    whole("n_neighbors", n_neighbors)
+    W = reconstruction_weights(read_points(X), int(n_neighbors))
+    return Graph(W / 2 + W.T / 2)
 
 
 def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Graph, Graph]:

@@ -57,6 +57,12 @@ class Points:
         x, y = (self.X.index_select(0, side).double().div_(self.unit) for side in (i, j))
         return x.sub_(y).square_().sum(1)
 
+    def local_grams(self, i: Tensor, near: Tensor) -> Tensor:
+        """Return the products of differences `x_i - x_j`, j one of the p samples near i: `(len(i), p, p)`."""
+        x, others = (self.X[side].double().div_(self.unit) for side in (i[:, None], near))
+        steps = others.sub_(x)
+        return steps @ steps.mT
+
     def take(self, rows: np.ndarray) -> "Points":
         """Return some of the samples, in the same unit and with the same centre: nothing is measured again."""
         part = copy(self)
@@ -98,6 +104,12 @@ class SparsePoints(Points):
     def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
         difference = self.samples[i.numpy()] - self.samples[j.numpy()]
         return torch.from_numpy(difference.power(2).sum(axis=1))
+
+    def local_grams(self, i: Tensor, near: Tensor) -> Tensor:
+        """Multiply sparse differences, sample by sample."""
+        sides = zip(i.tolist(), near.numpy(), strict=True)
+        steps = [self.samples[js] - self.samples[np.full(len(js), at)] for at, js in sides]
+        return torch.stack([inner_products(D, D.T) for D in steps])
 
 
 def read_points(X: Any) -> Points:
@@ -217,6 +229,11 @@ def gaussian(squared: Tensor, width: float) -> Tensor:
     """Return `exp(-squared / width^2)`, written over `squared`; two divisions, because the square can underflow."""
     width = max(width, LEAST_WIDTH)
     return squared.div_(width).div_(width).neg_().exp_()
+
+
+def width_of_gamma(gamma: float) -> float:
+    """Return the width sigma for which `exp(-d^2 / sigma^2)` is `exp(-gamma d^2)`."""
+    return float(gamma) ** -0.5
 
 
 def median_length(squared: np.ndarray) -> float:
