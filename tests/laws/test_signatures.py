@@ -14,10 +14,13 @@ WHERE = "device='auto', dtype='auto'"
 SIGNATURES = {
     "CoTraining": f"(*, n_rounds=30, n_per_class=1, alpha=0.001, {WHERE})",
     "DPCA": f"(n_components=2, *, eta=1.0, lam=1.0, {WHERE})",
-    "HarmonicFunction": f"(*, class_mass=False, {GRAPH}, {WHERE})",
+    "HarmonicFunction": f"(*, class_mass=False, {GRAPH}, {WHERE}, gamma=None)",
     "LabelledOnly": "(estimator)",
-    "LapRLSC": f"(*, CA=0.005, CI=0.01, sigma=0.5, graph='knn', n_neighbors=7, normalize=True, {WHERE})",
-    "LocalGlobalConsistency": f"(*, alpha=0.99, {GRAPH}, {WHERE})",
+    "LapRLSC": (
+        f"(*, CA=0.005, CI=0.01, sigma=0.5, graph='knn', n_neighbors=7, normalize=True, {WHERE}, gamma=None, "
+        "laplacian='unnormalized')"
+    ),
+    "LocalGlobalConsistency": f"(*, alpha=0.99, {GRAPH}, {WHERE}, gamma=None)",
     "MFA": f"(n_components, *, {FISHER}, {WHERE})",
     "PairwiseCoRegularizedSpectral": (
         "(n_clusters, *, lam=0.05, kernel='rbf', sigma='median', degree=2, max_iter=100, tol=0.0001, n_init=20, "
@@ -25,7 +28,9 @@ SIGNATURES = {
     ),
     "SMFA": f"(n_components, *, beta=1.0, neighbors=5, {FISHER}, {WHERE})",
     "SRC": f"(*, tol=0.0001, max_rounds=6, {WHERE})",
-    "SRLSC": f"(*, CA=0.005, CI=0.01, sigma=0.5, normalize=True, codes='l1', tol=0.0001, max_rounds=6, {WHERE})",
+    "SRLSC": (
+        f"(*, CA=0.005, CI=0.01, sigma=0.5, normalize=True, codes='l1', tol=0.0001, max_rounds=6, {WHERE}, gamma=None)"
+    ),
 }
 
 

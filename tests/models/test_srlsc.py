@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from srlsc_reference import blobs, consistent, data, harmonic, heat, least_squares, neighbours, program, squared, unit
 
+from nnfactor.graphs import linear_neighborhood_graph
 from nnfactor.models.classification.label_propagation import HarmonicFunction, LocalGlobalConsistency
 from nnfactor.models.classification.lap_rlsc import LapRLSC
 from nnfactor.models.classification.src import SRC
@@ -62,6 +63,46 @@ def test_laprlsc_is_its_formula(normalize):
     np.testing.assert_allclose(same.scores_, model.scores_, atol=1e-10)
     sparse = LapRLSC(CA=0.02, CI=0.3, sigma=sigma, normalize=normalize).fit(sp.csr_array(X), y)
     np.testing.assert_allclose(sparse.scores_, model.scores_, atol=1e-8)
+
+
+def test_gamma_is_the_inverse_square_of_sigma():
+    X, y, _ = blobs(seed=3)
+    K = np.exp(-2.0 * squared(unit(X), unit(X)))
+    S = neighbours(unit(X), 7)
+    B = least_squares(K, np.diag(S.sum(1)) - S, y, 3, 0.005, 0.01)
+    for model in (LapRLSC(gamma=2.0), LapRLSC(sigma=None, gamma=2.0)):
+        np.testing.assert_allclose(model.fit(X, y).scores_, K @ B, atol=1e-8)
+        np.testing.assert_allclose(model.decision_function(X[:5]), (K @ B)[:5], atol=1e-8)
+    zero = np.zeros((60, 60))
+    plain = SRLSC(codes=zero, gamma=2.0).fit(X, y).scores_
+    np.testing.assert_allclose(plain, SRLSC(codes=zero, sigma=2**-0.5).fit(X, y).scores_, atol=1e-10)
+    for Model in SPREAD:
+        a, b = (Model(n_neighbors=30, **width).fit(X, y) for width in ({"gamma": 0.16}, {"sigma": 2.5}))
+        assert a.sigma_ == pytest.approx(2.5)
+        np.testing.assert_allclose(a.scores_, b.scores_, atol=1e-10)
+        np.testing.assert_allclose(a.predict_proba(X[:5] + 0.1), b.predict_proba(X[:5] + 0.1), atol=1e-10)
+
+
+def test_laprlsc_with_the_normalized_laplacian_is_its_formula():
+    X, y, _ = blobs(seed=3)
+    K = np.exp(-squared(unit(X), unit(X)) / 0.25)
+    S = neighbours(unit(X), 7)
+    S[5], S[:, 5] = 0, 0  # alone: its row of the Laplacian is zero
+    r = np.where(S.sum(1) > 0, 1 / np.sqrt(np.maximum(S.sum(1), 1e-300)), 0)
+    B = least_squares(K, np.diag(S.sum(1) > 0) - r[:, None] * S * r, y, 3, 0.02, 0.3)
+    model = LapRLSC(CA=0.02, CI=0.3, graph=S, laplacian="normalized").fit(X, y)
+    np.testing.assert_allclose(model.scores_, K @ B, atol=1e-8)
+
+
+@pytest.mark.parametrize("Model", [LapRLSC, *SPREAD])
+def test_graphs_of_linear_neighbourhoods(Model):
+    X, y, truth = blobs(m=8, seed=2)
+    points = unit(X) if Model is LapRLSC else X
+    graph = linear_neighborhood_graph(points, 5)
+    model = Model(graph="linear_neighborhood", n_neighbors=5).fit(X, y)
+    np.testing.assert_allclose(model.graph_.toarray(), graph.toarray(), atol=1e-12)
+    np.testing.assert_allclose(model.scores_, Model(graph=graph).fit(X, y).scores_, atol=1e-10)
+    assert (model.transduction_ == truth).mean() > 0.8
 
 
 def test_src_is_its_formula():

@@ -133,6 +133,13 @@ def test_parameters_are_checked():
         (SRLSC(codes=np.eye(60)), "codes has entries on its diagonal"),
         (HarmonicFunction(class_mass=2), "class_mass=2"),
         (SRC(device="tpu"), "device='tpu'"),
+        (SRLSC(sigma=0.3, gamma=2.0), r"sigma=0.3 and gamma=2.0 are both given.*gamma = 1 / sigma\^2"),
+        (LapRLSC(sigma=0.3, gamma=2.0), "sigma=0.3 and gamma=2.0 are both given"),
+        (HarmonicFunction(sigma=1.0, gamma=1.0), "sigma=1.0 and gamma=1.0 are both given.*Leave sigma=None"),
+        (HarmonicFunction(sigma=[1.0] * 4, gamma=1.0), "are both given"),
+        (LocalGlobalConsistency(gamma=0), "gamma must be None or a finite number > 0, got 0"),
+        (SRLSC(gamma="scale"), "gamma must be None or a finite number > 0, got 'scale'"),
+        (LapRLSC(laplacian="random_walk"), "laplacian='random_walk' is not known; use 'unnormalized', 'normalized'"),
     ):
         with pytest.raises(ValueError, match=message):
             model.fit(X, y)

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from ...core import Graph
 from ...core.arrays import Array
-from ...core.graph.neighbors import find_centre, squared_distances, store_like
-from ...graphs import knn_graph
+from ...core.graph.neighbors import find_centre, squared_distances, store_like, width_of_gamma
+from ...graphs import knn_graph, linear_neighborhood_graph
 from ..shared.arrays import as_given
 from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
 from ..shared.labels import LabelledScore, decide, decode_labels, encode_required_classes, place_labels
-from ..shared.parameters import graph_over, one_of
+from ..shared.parameters import graph_over, one_of, positive
 from ..shared.restore import forget_and_restore_on_error
 from ..shared.scikit_learn import BaseEstimator, ClassifierMixin
 
@@ -115,16 +115,41 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
         return tags
 
 
+GRAPHS = {"knn": knn_graph, "linear_neighborhood": linear_neighborhood_graph}
+
+
+def given_width(sigma: Any, gamma: float | None, default: float | None) -> Any:
+    """Return sigma, or the width that gamma says where it is given; a ValueError if both are, or either is bad.
+
+    A sigma that is its default counts as not given: an estimator cannot tell the two apart.
+    """
+    if gamma is None:
+        return sigma
+    positive("gamma", gamma, also="None or ")
+    if sigma is not None and not (np.isscalar(sigma) and sigma == default):
+        raise ValueError(
+            f"sigma={sigma!r} and gamma={gamma!r} are both given, for one width: exp(-d^2 / sigma^2) is exp(-gamma d^2)"
+            f" with gamma = 1 / sigma^2. Leave sigma={default!r}, or gamma=None"
+        )
+    return width_of_gamma(gamma)
+
+
 def graph_of(graph: Any, points: Points, n_neighbors: int) -> Graph:
-    """Build the binary neighbour graph of samples, or check that an adjacency is over them."""
+    """Build a neighbour graph of samples, binary or of reconstruction, or check that an adjacency is over them."""
     n = points.shape[0]
     if isinstance(graph, str):
-        one_of("graph", graph, ("knn",), f"an adjacency ({n}, {n})")
-        return knn_graph(points, n_neighbors)
+        one_of("graph", graph, tuple(GRAPHS), f"an adjacency ({n}, {n})")
+        return GRAPHS[graph](points, n_neighbors)
     links = graph_over(graph, "graph", n)
     if links.cliques is not None:
         raise ValueError("graph has cliques; use an adjacency, as_graph(graph.toarray()) for a small one")
     return links
+
+
+def invert_degrees(links: Graph, like: Tensor) -> Tensor:
+    """Compute D^-1/2, (n, 1); 0 at an isolated sample."""
+    degree = links.degree(like)
+    return torch.where(degree > 0, degree.clamp(min=1e-300).rsqrt(), 0)
 
 
 def measure_distances(Z: Points, P: Points) -> Tensor:

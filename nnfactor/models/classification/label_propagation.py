@@ -24,7 +24,7 @@ from ...core.linalg import conjugate_gradients
 from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
 from ..shared.parameters import Device, DType, one_of, positive, whole
-from .base import Points, SemiSupervised, graph_of, measure_distances
+from .base import Points, SemiSupervised, given_width, graph_of, invert_degrees, measure_distances
 
 CHUNK = 1 << 22  # distances held at once
 
@@ -35,6 +35,7 @@ class _Propagation(SemiSupervised):
     graph: Any
     n_neighbors: int
     sigma: Any
+    gamma: float | None
     out_of_sample: Literal["all", "neighbors"]
     graph_: Graph
     _known: Array
@@ -47,10 +48,11 @@ class _Propagation(SemiSupervised):
     def _check_parameters(self) -> None:
         whole("n_neighbors", self.n_neighbors)
         one_of("out_of_sample", self.out_of_sample, ("all", "neighbors"))
-        if np.isscalar(self.sigma):
-            positive("sigma", self.sigma)
-        elif self.sigma is not None:
-            widths = to_host(self.sigma, "sigma")
+        sigma = given_width(self.sigma, self.gamma, None)
+        if np.isscalar(sigma):
+            positive("sigma", sigma)
+        elif sigma is not None:
+            widths = to_host(sigma, "sigma")
             if not (widths.dtype.kind in "fiu" and (widths > 0).all() and np.isfinite(widths).all()):
                 raise ValueError(f"sigma must be > 0 and finite for every feature, got {self.sigma!r}")
 
@@ -59,7 +61,7 @@ class _Propagation(SemiSupervised):
         self._points, self._unit = inputs.samples64(copy=True), inputs.scale
         n = self._points.shape[0]
         self._count = n if self.out_of_sample == "all" else min(int(self.n_neighbors), n)
-        given: Any = self.sigma
+        given: Any = given_width(self.sigma, self.gamma, None)
         per_feature = given is not None and not np.isscalar(given)
         if per_feature:
             given = to_host(given, "sigma").astype(np.float64)
@@ -75,7 +77,7 @@ class _Propagation(SemiSupervised):
         else:
             self._width = 1.0 if per_feature else float(given) / self._unit
         self.sigma_ = given if per_feature else self._width * self._unit
-        if isinstance(self.graph, str):
+        if isinstance(self.graph, str) and self.graph == "knn":
             weights = gaussian(torch.from_numpy(squared), self._width).numpy()  # 0 by underflow: the link vanishes
             half = sp.csr_array((weights, (links.row, links.col)), shape=links.shape)
             self.graph_ = Graph(half + half.T)
@@ -102,9 +104,11 @@ class HarmonicFunction(_Propagation):
     class_mass : bool
         Class mass normalisation (CMN): class c is scaled by (count_c + 1) / (l + C) over its mass, the sum of its
         column of F_u. False, as in the papers' tables.
-    graph : "knn" or an adjacency (n_samples, n_samples)
+    graph : "knn", "linear_neighborhood" or an adjacency (n_samples, n_samples)
         "knn": i and j are linked if one is among the nearest of the other, with weight exp(-||x - y||^2 / sigma^2), no
-        factor 2. An adjacency (array, tensor, scipy sparse, `Graph`; symmetric, >= 0) is used as it is.
+        factor 2. "linear_neighborhood": weights of reconstruction from the nearest, those of i and of j averaged
+        (Wang and Zhang 2008; `graphs.linear_neighborhood_graph`). An adjacency (array, tensor, scipy sparse, `Graph`;
+        symmetric, >= 0) is used as it is.
     n_neighbors : int
         7 as in Fan et al. 2011; n_samples - 1 at most.
     sigma : None, number > 0 or array (n_features,)
@@ -116,6 +120,9 @@ class HarmonicFunction(_Propagation):
         outweigh near ones by number: on 2000 faces of 38 people "neighbors" is right in 44 % where "all" is in 25 %.
     device, dtype
         As for `NMF`: "auto" follows the data, on CUDA if there is one. Systems are solved in float64.
+    gamma : float > 0 or None
+        The weights as scikit-learn writes them, exp(-gamma ||x - y||^2), in place of sigma: gamma = 1 / sigma^2.
+        ValueError if sigma is given too.
 
     Attributes
     ----------
@@ -149,6 +156,7 @@ class HarmonicFunction(_Propagation):
     out_of_sample: Literal["all", "neighbors"] = "all"
     device: Device = "auto"
     dtype: DType = "auto"
+    gamma: float | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -158,7 +166,7 @@ class HarmonicFunction(_Propagation):
         self._read_graph(inputs)
         reached = _mark_reached(self.graph_, class_codes, Y.device)
         free = reached & (Y.sum(1, keepdim=True) == 0)
-        root = _invert_degrees(self.graph_, Y)
+        root = invert_degrees(self.graph_, Y)
         F = Y + root * solve_propagation(self.graph_, 1.0, free, root * self.graph_.product(Y))
         total = F.sum(1, keepdim=True)
         F = torch.where((total - 1).abs() < 1e-6, divide(F, total), 0)  # 0: beyond the range of float64
@@ -183,7 +191,7 @@ class LocalGlobalConsistency(_Propagation):
     ----------
     alpha : float in [0, 1)
         How far labels go; 0.99 as in Zhou et al. Labelled samples may change their label.
-    graph, n_neighbors, sigma, out_of_sample, device, dtype
+    graph, n_neighbors, sigma, out_of_sample, device, dtype, gamma
         As for `HarmonicFunction`.
 
     Attributes
@@ -208,6 +216,7 @@ class LocalGlobalConsistency(_Propagation):
     out_of_sample: Literal["all", "neighbors"] = "all"
     device: Device = "auto"
     dtype: DType = "auto"
+    gamma: float | None = None
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -229,7 +238,7 @@ def solve_propagation(links: Graph, alpha: float, mask: Tensor, rhs: Tensor) -> 
     says nothing about them, a sparse factorisation gives every entry to its own precision (no entry of an M-matrix's
     inverse cancels).
     """
-    root = _invert_degrees(links, rhs) * mask
+    root = invert_degrees(links, rhs) * mask
     product = lambda v: v - alpha * root * links.product(root * v)
     b = rhs * mask
     enough = 1e-26 * b.square().sum(0)
@@ -260,12 +269,6 @@ def _average(Z: Points, P: Points, width: float, F: Tensor, count: int) -> Tenso
         squared = torch.full_like(squared, torch.inf).scatter(1, near.indices, near.values)
     w = gaussian(squared - squared.amin(1, keepdim=True), width)
     return w @ F / w.sum(1, keepdim=True)
-
-
-def _invert_degrees(links: Graph, like: Tensor) -> Tensor:
-    """Compute D^-1/2, (n, 1); 0 at an isolated sample."""
-    degree = links.degree(like)
-    return torch.where(degree > 0, degree.clamp(min=1e-300).rsqrt(), 0)
 
 
 def _mark_reached(links: Graph, codes: np.ndarray, device: torch.device) -> Tensor:

@@ -1,15 +1,15 @@
 """Laplacian regularised least squares (Belkin, Niyogi and Sindhwani 2006)."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from torch import Tensor
 
 from ...core import Graph
 from ..shared.inputs import Inputs
-from ..shared.parameters import Device, DType, whole
-from .base import Points, graph_of
-from .srlsc import KernelLeastSquares
+from ..shared.parameters import Device, DType, one_of, whole
+from .base import Points, graph_of, invert_degrees
+from .srlsc import SIGMA, KernelLeastSquares
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -21,10 +21,14 @@ class LapRLSC(KernelLeastSquares):
 
     Parameters
     ----------
-    CA, CI, sigma, normalize, device, dtype
+    CA, CI, sigma, gamma, normalize, device, dtype
         As for `SRLSC`. With `normalize` the graph is of the unit-length samples too.
     graph, n_neighbors
         As for `HarmonicFunction`, but the links of "knn" weigh 1.
+    laplacian : {"unnormalized", "normalized"}
+        D - S, or I - D^-1/2 S D^-1/2, whose size does not depend on the number of neighbours: with 7 of them the first
+        is about 9 times as large, so that the same CI means more smoothing. A sample without neighbours has a row of
+        zeros in both.
 
     Attributes
     ----------
@@ -43,18 +47,25 @@ class LapRLSC(KernelLeastSquares):
 
     CA: float = 0.005
     CI: float = 0.01
-    sigma: float = 0.5
+    sigma: float | None = SIGMA
     graph: Any = "knn"
     n_neighbors: int = 7
     normalize: bool = True
     device: Device = "auto"
     dtype: DType = "auto"
+    gamma: float | None = None
+    laplacian: Literal["unnormalized", "normalized"] = "unnormalized"
     graph_: Graph = field(init=False)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
         whole("n_neighbors", self.n_neighbors)
+        one_of("laplacian", self.laplacian, ("unnormalized", "normalized"))
 
     def _smooth(self, inputs: Inputs, points: Points, K: Tensor) -> Tensor:
         self.graph_ = graph_of(self.graph, points, self.n_neighbors)
-        return self.graph_.degree(K) * K - self.graph_.product(K)
+        degree = self.graph_.degree(K)
+        if self.laplacian == "unnormalized":
+            return degree * K - self.graph_.product(K)
+        root = invert_degrees(self.graph_, K)
+        return (degree > 0) * K - root * self.graph_.product(root * K)

@@ -19,7 +19,9 @@ from ..shared.arrays import as_float64, as_given
 from ..shared.inputs import Inputs
 from ..shared.labels import nearest_distribution
 from ..shared.parameters import Device, DType, nonnegative, one_of, positive, whole
-from .base import Points, SemiSupervised, margins, measure_distances
+from .base import Points, SemiSupervised, given_width, margins, measure_distances
+
+SIGMA = 0.5  # of Fan et al. 2011
 
 
 class KernelLeastSquares(SemiSupervised):
@@ -31,7 +33,8 @@ class KernelLeastSquares(SemiSupervised):
 
     CA: float
     CI: float
-    sigma: float
+    sigma: float | None
+    gamma: float | None
     normalize: bool
     dual_coef_: Array
 
@@ -42,7 +45,7 @@ class KernelLeastSquares(SemiSupervised):
     def _check_parameters(self) -> None:
         positive("CA", self.CA)
         nonnegative("CI", self.CI)
-        positive("sigma", self.sigma)
+        positive("sigma", given_width(self.sigma, self.gamma, SIGMA))
         one_of("normalize", self.normalize, (True, False))
 
     def decision_function(self, X: Any) -> Array:
@@ -52,7 +55,8 @@ class KernelLeastSquares(SemiSupervised):
 
     def _fit_scores(self, inputs: Inputs, class_codes: np.ndarray, Y: Tensor) -> tuple[Tensor, Tensor]:
         self._unit, self._normalized = inputs.scale, bool(self.normalize)
-        self._width = float(self.sigma) / (1.0 if self.normalize else inputs.scale)
+        sigma = float(given_width(self.sigma, self.gamma, SIGMA))
+        self._width = sigma / (1.0 if self.normalize else inputs.scale)
         points = self._points = self._scale_points(inputs)
         K = self._kernel(points, Y.device).fill_diagonal_(1)
         J = as_float64(class_codes >= 0, Y.device).double().unsqueeze(1)
@@ -95,7 +99,7 @@ class SRLSC(KernelLeastSquares):
         Weights of the norm (> 0) and of the codes (>= 0): gamma_A l and gamma_I l / (l + u)^2 of the paper, whose
         values 0.005 and 0.01 are the defaults.
     sigma : float
-        Width of exp(-||x - y||^2 / sigma^2), in units of length of a sample; 0.5 as in the paper.
+        Width of exp(-||x - y||^2 / sigma^2), in units of length of a sample; 0.5 as in the paper. See `gamma`.
     normalize : bool
         Bring samples to unit length for the kernel too (step 1 of the paper's Algorithm 1; sigma = 0.5 makes sense
         there only). Codes are of unit-length samples in any case. False: sigma is in the units of X.
@@ -107,6 +111,10 @@ class SRLSC(KernelLeastSquares):
         Certified relative duality gap of every code, and rounds of the code solver at most.
     device, dtype
         As for `NMF`: "auto" follows the data, on CUDA if there is one. Computed in float64.
+    gamma : float > 0 or None
+        The kernel as scikit-learn writes it, exp(-gamma ||x - y||^2), in place of sigma: gamma = 1 / sigma^2. With
+        exp(-||x - y||^2 / (2 sigma^2)) and sigma = 0.5, gamma = 2, the paper's figures on Extended Yale B come out.
+        ValueError if sigma is given too (other than its default or None).
 
     Attributes
     ----------
@@ -144,13 +152,14 @@ class SRLSC(KernelLeastSquares):
 
     CA: float = 0.005
     CI: float = 0.01
-    sigma: float = 0.5
+    sigma: float | None = SIGMA
     normalize: bool = True
     codes: Any = "l1"
     tol: float = 1e-4
     max_rounds: int = 6
     device: Device = "auto"
     dtype: DType = "auto"
+    gamma: float | None = None
     codes_: Array = field(init=False)
     code_gaps_: Array = field(init=False)
 
