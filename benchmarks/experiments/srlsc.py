@@ -35,6 +35,11 @@ LABELS = {
     "S-RLSC-tuned": "CI and sigma by cross-validation",
     "LapRLSC-tuned": "CI and sigma by cross-validation",
     "RLSC": "no regulariser but the kernel's norm (CI = 0): nothing is learnt from unlabelled samples",
+    "S-RLSC-gamma": "the kernel exp(-d^2 / (2 sigma^2)), sigma as in the paper: gamma = 2",
+    "LapRLSC-gamma": "the same kernel, gamma = 2",
+    "LapRLSC-normalized": "normalised Laplacian",
+    "LapRLSC-gamma-normalized": "normalised Laplacian, and gamma = 2",
+    "LapRLSC-linear": "Laplacian of the linear neighbourhoods of 7 samples (Wang and Zhang 2008)",
     "S-RLSC-pca": "codes and kernel of the 40 main principal components, at unit length",
     "1-NN-raw": "samples as they are, not of unit length",
     "GFHF-raw": "samples as they are, not of unit length",
@@ -42,6 +47,15 @@ LABELS = {
 }
 
 INDUCTIVE = ("SRC", "1-NN", "1-NN-raw")  # learn from labelled samples alone
+
+# method -> what differs from S-RLSC and LapRLSC
+VARIANTS: dict[str, dict[str, Any]] = {
+    "S-RLSC-gamma": {"gamma": 2.0},
+    "LapRLSC-gamma": {"gamma": 2.0},
+    "LapRLSC-normalized": {"laplacian": "normalized"},
+    "LapRLSC-gamma-normalized": {"gamma": 2.0, "laplacian": "normalized"},
+    "LapRLSC-linear": {"graph": "linear_neighborhood"},
+}
 
 COMPONENTS = 40  # of S-RLSC-pca
 
@@ -91,8 +105,8 @@ class Parameters:
     tol: float = 1e-2
     gaps: tuple[float, ...] = ()
     gap_problems: tuple[str, ...] = ()
-    regularisers: tuple[float, ...] = (0.01, 0.001, 0.1)
-    sigmas: tuple[float, ...] = (0.5, 0.25, 1.0)
+    regularisers: tuple[float, ...] = (0.01, 0.001, 0.1, 1.0)
+    sigmas: tuple[float, ...] = (0.5, 0.25, 1.0, 2.0, 4.0)
     folds: int = 3
 
     def __post_init__(self) -> None:
@@ -257,7 +271,7 @@ def _model(job: Job, draw: Draw, point: Point) -> Any:
     from nnfactor import SRC, SRLSC, HarmonicFunction, LapRLSC
 
     name = job.method
-    device: dict[str, Any] = {"device": job.run.device}
+    device: dict[str, Any] = {"device": job.run.device, **VARIANTS.get(name, {})}
     if name.startswith("1-NN"):
         return Nearest()
     if name == "SRC":
