@@ -10,6 +10,20 @@ import nnfactor
 GRAPH = "graph='knn', n_neighbors=7, sigma=None, out_of_sample='all'"
 FISHER = "n_neighbors=None, n_pairs=20, pca='auto', scaling='unit', graph='marginal_fisher'"
 WHERE = "device='auto', dtype='auto'"
+FIRST = "(n_components, *, init='auto', n_init=1, "
+RUN = f"random_state=None, {WHERE}, callback=None, verbose=0"
+LONG = f"{FIRST}max_iter=2000, tol=3e-05, {RUN}, "
+BATCHES = "batch_size=None, forgetting=4.0, "
+PLAIN = (
+    "loss='frobenius', solver='auto', transform_method='nnls', keep_embeddings=False, transform_tol=1e-06, "
+    "transform_max_iter=1000, normalize='l2', ridge=0.1"
+)
+EMBEDDING = (
+    "n_discriminative=None, alpha=10.0, graph='marginal_fisher', solver='auto', basis_rule='exact', inner='cg', "
+    "inner_iter='auto', inner_tol=None, sample_shape=None, transform_method='nnls', keep_embeddings=False, ridge=0.1"
+)
+NEIGHBOURS = "lam=1.0, graph='knn', n_neighbors=5, scale_free=False, solver='multiplicative', "
+SHRUNK = "transform_method='nnls', ridge=0.1)"
 
 SIGNATURES = {
     "CoTraining": f"(*, n_rounds=30, n_per_class=1, alpha=0.001, {WHERE})",
@@ -33,14 +47,25 @@ SIGNATURES = {
     ),
 }
 
+FACTORIZATIONS = {  # they also hold what is not a parameter
+    "ConstrainedNMF": f"{LONG}solver='multiplicative', {SHRUNK}",
+    "GraphNMF": f"{LONG}{NEIGHBOURS}{SHRUNK}",
+    "LNMF": f"{FIRST}max_iter=200, tol=0.0, {RUN}, {SHRUNK}",
+    "N2S2L": f"{LONG}{EMBEDDING}, beta=1.0, neighbors=5)",
+    "NGE": f"{LONG}{BATCHES}{EMBEDDING})",
+    "NMF": f"{LONG}{BATCHES}{PLAIN})",
+    "NTF": f"{LONG}{BATCHES}{PLAIN}, sample_shape=None)",
+    "SemiNMF": f"{LONG}solver='auto', exponent=0.5, {SHRUNK}",
+}
 
-@pytest.mark.parametrize("name", SIGNATURES)
+
+@pytest.mark.parametrize("name", {**SIGNATURES, **FACTORIZATIONS})
 def test_signatures_are_complete(name):
     signature = inspect.signature(getattr(nnfactor, name))
     assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values())
     plain = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     shown = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
-    assert str(shown) == SIGNATURES[name]
+    assert str(shown) == {**SIGNATURES, **FACTORIZATIONS}[name]
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

@@ -191,7 +191,16 @@ MATRIX = {  # take (n, m), dense or sparse
     "NMF, KL multiplicative": Row(lambda **kw: NMF(3, loss="kullback-leibler", solver="mu", **kw)),
     "NMF, beta 1.5": extrapolating(lambda **kw: NMF(3, loss=1.5, **kw), scale_free=False),  # beyond the range of X^1.5
     "NMF, pinv": extrapolating(lambda **kw: NMF(3, transform_method="pinv", **kw), negative_features=True),
+    "NMF, ridge": extrapolating(
+        lambda **kw: NMF(3, transform_method="ridge", ridge="cv", **kw),
+        negative_features=True,
+    ),
     "NTF": extrapolating(lambda **kw: NTF(3, **kw), tensors=True),
+    "NTF, ridge": extrapolating(
+        lambda **kw: NTF(3, transform_method="ridge", ridge="cv", **kw),
+        tensors=True,
+        negative_features=True,
+    ),
     "NGE": nge(),
     "NGE, multiplicative": nge(solver="multiplicative", basis_rule="paper"),
     "NGE, m_matrix": nge(solver="m_matrix"),

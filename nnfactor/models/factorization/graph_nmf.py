@@ -14,7 +14,7 @@ from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.parameters import Coefficients, graph_over, nonnegative, one_of
+from ..shared.parameters import Ridge, ShrunkCoefficients, graph_over, nonnegative, one_of
 from ..shared.solvers import cg_steps, fastest
 
 
@@ -48,12 +48,13 @@ class GraphNMF(Factorization):
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
     tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
-    transform_method : {"nnls", "pinv"}, coefficients of `transform`, without the graph: nonnegative, or of any sign
+    transform_method : {"nnls", "pinv", "ridge"}, of `transform`, without the graph: nonnegative, or of any sign
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the data
     callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
+    ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
 
     Attributes
     ----------
@@ -79,7 +80,8 @@ class GraphNMF(Factorization):
     n_neighbors: int = 5
     scale_free: bool = False
     solver: Literal["multiplicative", "mu", "auto", "m_matrix", "hals"] = "multiplicative"
-    transform_method: Coefficients = "nnls"
+    transform_method: ShrunkCoefficients = "nnls"
+    ridge: Ridge = 0.1
     graph_: Graph = field(init=False)
     classes_: np.ndarray = field(init=False)
 

@@ -15,7 +15,7 @@ from ...core.terms.base import Factors
 from ..shared.base import Factorization, cp_model, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.parameters import Coefficients
+from ..shared.parameters import Ridge, ShrunkCoefficients
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -37,12 +37,15 @@ class LNMF(Factorization):
     init : {"auto", "random", "nndsvda"} or tuple (V, U), where restart 0 begins, as for `NMF`
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
-    transform_method : {"nnls", "pinv"}, least squares of `transform`: nonnegative, or of any sign, as in the papers
+    transform_method : {"nnls", "pinv", "ridge"}, coefficients of `transform` (least squares): nonnegative, or not
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the data
     callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
+    ridge : float >= 0 or "cv"
+        Strength of transform_method="ridge", as for `NMF`. The bases count at unit length; the coefficients are those
+        of the published ones, of unit sum: for distances multiply them by `np.linalg.norm(factors_[0], axis=0)`.
 
     Attributes
     ----------
@@ -68,7 +71,8 @@ class LNMF(Factorization):
 
     max_iter: int = 200
     tol: float = 0.0
-    transform_method: Coefficients = "nnls"
+    transform_method: ShrunkCoefficients = "nnls"
+    ridge: Ridge = 0.1
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""

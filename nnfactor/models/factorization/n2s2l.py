@@ -46,13 +46,14 @@ class N2S2L(NGE):
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
     tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
-    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    transform_method : {"nnls", "pinv", "ridge"}, coefficients of `transform`: nonnegative, or of any sign
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the data
     callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
+    ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
 
     Attributes
     ----------

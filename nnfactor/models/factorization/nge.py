@@ -17,7 +17,7 @@ from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import join_classes
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import Coefficients, graph_over, nonnegative, one_of, positive, whole
+from ..shared.parameters import Ridge, ShrunkCoefficients, graph_over, nonnegative, one_of, positive, whole
 from ..shared.scikit_learn import BaseEstimator
 from ..shared.solvers import cg_steps, fastest
 
@@ -101,7 +101,7 @@ class NGE(MiniBatches, Factorization):
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
     tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
-    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    transform_method : {"nnls", "pinv", "ridge"}, coefficients of `transform`: nonnegative, or of any sign
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the data
@@ -116,6 +116,7 @@ class NGE(MiniBatches, Factorization):
         For `partial_fit`, as for `NMF`. That builds the graphs inside each batch: hand in several samples of each class
         at once, and choose `MarginalFisher(n_pairs=...)` in proportion to the batch. The first batch with labels
         settles `n_discriminative=None`.
+    ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
 
     Attributes
     ----------
@@ -148,8 +149,9 @@ class NGE(MiniBatches, Factorization):
     inner_iter: int | Literal["auto"] = "auto"
     inner_tol: float | None = None
     sample_shape: Sequence[int] | None = None
-    transform_method: Coefficients = "nnls"
+    transform_method: ShrunkCoefficients = "nnls"
     keep_embeddings: bool = False
+    ridge: Ridge = 0.1
     graph_: tuple[Graph, Graph] = field(init=False)
     classes_: np.ndarray = field(init=False)
     n_discriminative_: int = field(init=False)

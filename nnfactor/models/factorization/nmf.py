@@ -16,7 +16,7 @@ from ..shared.bases import KnownBases
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, place_factor
 from ..shared.minibatch import MiniBatches
-from ..shared.parameters import Coefficients, Loss, Solver, beta_of, nonnegative, one_of, whole
+from ..shared.parameters import Loss, Ridge, ShrunkCoefficients, Solver, beta_of, nonnegative, one_of, whole
 from ..shared.solvers import unsupervised_method, unsupervised_rule
 
 LENGTHS: dict[str | None, Callable[[list[Tensor]], list[Tensor]]] = {
@@ -62,9 +62,10 @@ class NMF(MiniBatches, KnownBases, Factorization):
         constant under the data nor the size of the start decides. With the default most fits end within 0.1 % of what
         a long run reaches. Nearly exact fits stop at changes below 1e-13 of `||X||^2` (float32: 1e-9). 0 runs exactly
         `max_iter` iterations, without ConvergenceWarning, and records every one.
-    transform_method : {"nnls", "pinv"}
+    transform_method : {"nnls", "pinv", "ridge"}
         How `transform` computes coefficients: exact nonnegative least squares (for other losses: the divergence
-        itself), or the pseudo-inverse of the bases (can be negative).
+        itself), or least squares of any sign, by the pseudo-inverse of the bases or shrunk (see `ridge`). It is read
+        when `transform` is called; `embedding_` stays the fitted V >= 0.
     transform_tol, transform_max_iter : float, int
         Of `transform` for other losses, which takes steps: a row stops when ten of them change none of its coefficients
         by more than `transform_tol` times the largest; all stop at `transform_max_iter`. On counts of 5000 words 1e-6
@@ -101,6 +102,12 @@ class NMF(MiniBatches, KnownBases, Factorization):
         0 forgets nothing; larger values follow a changing stream sooner. 4: one pass over 50 000 planted samples came
         within 0.6 % of a full fit. How often a feature comes, which "kullback-leibler" knows exactly, is forgotten with
         a quarter of this exponent: rare words are otherwise lost.
+    ridge : float >= 0 or "cv"
+        Strength r of `transform_method="ridge"`: with the bases at unit length and singular values s_j, a coefficient
+        takes s_j / (s_j^2 + (r s_max)^2) for the 1 / s_j of "pinv". Bases that are nearly dependent then do not spoil
+        distances: 0.1 raised 1-NN on faces by up to 18 points. Coefficients are those of the published bases. "cv":
+        the r in 1e-4 to 1 of least generalised cross-validation error over the samples of `fit` (after `partial_fit`
+        of the last batch), which knows no labels; it is best for reconstruction, and small where data have no noise.
 
     Attributes
     ----------
@@ -117,6 +124,7 @@ class NMF(MiniBatches, KnownBases, Factorization):
         With `n_init > 1`, factors as published: "loss" and "n_iter" (n_init,), "factors" [(n_init, m, k)], and on
         request "embeddings" (n_init, n_samples, k).
     fit_info_ : dict with device, dtype, seeds and versions
+    ridge_ : float, the strength that was fitted, with `transform_method="ridge"`
     n_steps_, n_samples_seen_ : int, with mini-batches: batches visited, samples they came from
     moments_ : dict
         After `partial_fit`: the sums that stand for the stream, float64, of data divided by "scale".
@@ -140,11 +148,12 @@ class NMF(MiniBatches, KnownBases, Factorization):
 
     loss: Loss = "frobenius"
     solver: Solver = "auto"
-    transform_method: Coefficients = "nnls"
+    transform_method: ShrunkCoefficients = "nnls"
     keep_embeddings: bool = False
     transform_tol: float = 1e-6
     transform_max_iter: int = 1000
     normalize: Literal["l2", "l1"] | None = "l2"
+    ridge: Ridge = 0.1
     _beta: float = field(init=False)
 
     def fit_transform(self, X: Any, y: Any = None) -> Array:
@@ -155,7 +164,7 @@ class NMF(MiniBatches, KnownBases, Factorization):
         return {"_beta": beta_of(self.loss)}
 
     def _coefficients(self, inputs: Inputs, start: Any = None) -> Tensor:
-        if self._beta == 2 or self.transform_method == "pinv":
+        if self._beta == 2 or self.transform_method != "nnls":
             return super()._coefficients(inputs)
         data, tol, most = inputs.data, float(self.transform_tol), int(self.transform_max_iter)
         begin = None if start is None else place_factor(start, data) / inputs.scale

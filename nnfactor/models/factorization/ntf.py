@@ -29,7 +29,7 @@ class NTF(NMF):
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
     tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
-    transform_method : {"nnls", "pinv"}, coefficients of `transform`: nonnegative least squares, or of any sign
+    transform_method : {"nnls", "pinv", "ridge"}, coefficients of `transform`: nonnegative, or of any sign
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the data
@@ -40,6 +40,7 @@ class NTF(NMF):
     transform_tol, transform_max_iter : float, int, when `transform` stops for other losses than Frobenius
     batch_size : int or None, samples of a mini-batch, as for `NMF`; tensors with the Frobenius loss only
     forgetting : float, how soon `partial_fit` forgets, as for `NMF`
+    ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
 
     Attributes
     ----------

@@ -21,11 +21,12 @@ from ...core.data.base import Data
 from ...core.factors import as_factor, components, gram
 from ...core.solve import init
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
-from .bases import Bases
+from .bases import Bases, ridge_strength, settle_ridge
 from .fitting import Learnt, Model, fit_together
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
-from .parameters import Device, DType, Init, Seed, one_of, whole
+from .parameters import Device, DType, Init, Seed, nonnegative, one_of, whole
 from .restore import forget_and_restore_on_error
 from .scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
@@ -93,7 +94,9 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         """Compute coefficients of new samples, in the units of the data."""
-        return solve_coefficients(inputs.data, self._bases(inputs.data), self.transform_method) * inputs.scale
+        data, method = inputs.data, self.transform_method
+        strength = ridge_strength(self) if method == "ridge" else 0.0
+        return solve_coefficients(data, self._bases(data), method, strength) * inputs.scale
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the factors.
@@ -122,7 +125,9 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
         Returns `(n_samples, n_components)` in the kind of `X`. `transform_method="nnls"` minimises the model's own
         divergence: exact nonnegative least squares for Frobenius. "pinv" is the unconstrained least-squares answer, the
-        papers' features (it can be negative).
+        papers' features (it can be negative). "ridge" shrinks that, where bases are nearly dependent:
+        `min ||x - U c||^2 + (ridge s)^2 ||c||^2` with the bases at unit length and s their largest singular value;
+        what is returned are the coefficients of the published bases, for `inverse_transform`, in all three.
         """
         return self._transform(X)
 
@@ -141,7 +146,10 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         if isinstance(self.init, str):
             one_of("init", self.init, ("auto", "random", "nndsvda"), "a tuple of arrays (V, U1, ...)")
         if hasattr(self, "transform_method"):
-            one_of("transform_method", self.transform_method, ("nnls", "pinv"))
+            shrunk = ("ridge",) if hasattr(self, "ridge") else ()
+            one_of("transform_method", self.transform_method, ("nnls", "pinv", *shrunk))
+        if not isinstance(ridge := getattr(self, "ridge", "cv"), str) or ridge != "cv":
+            nonnegative("ridge", ridge, note=", or 'cv'")
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
@@ -164,6 +172,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             "history_": history | {"objective": in_unit(history["objective"], model.unit)},
             "fit_info_": run_environment(model.data[0]),
         }
+        found |= settle_ridge(self, inputs.data, shown[1:])
         if self.n_init > 1:
             found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
@@ -241,8 +250,10 @@ def limits_of(estimator: Any) -> dict[str, Any]:
     return {"name": type(estimator).__name__, "warn": False, **told}
 
 
-def solve_coefficients(data: Data, bases: list[Tensor], method: str) -> Tensor:
+def solve_coefficients(data: Data, bases: list[Tensor], method: str, ridge: float = 0.0) -> Tensor:
     """Compute the sample factor of new data by least squares, float64."""
+    if method == "ridge":
+        return project(data, bases).coefficients(ridge)
     if method == "pinv" and len(bases) == 1:  # not from the Gram, which would square the condition number
         inverse = torch.linalg.pinv(components(bases[0]).double())
         return data.times(as_factor(inverse.to(data.dtype))).double()

@@ -14,6 +14,7 @@ from ...core.arrays import Array
 from ...core.data.as_data import as_data
 from ...core.data.base import Data
 from ...core.factors import reconstruct
+from ...core.solve.ridge import choose_for
 from ...core.solve.run import strict_precision
 from .fitting import select_published
 from .inputs import choose_device, choose_dtype, given_array, place_factor, read, read_coefficients
@@ -34,6 +35,8 @@ class Bases:
     fit_info_: dict[str, Any]
     n_features_in_: Any  # int; of several views a list
     transform_method: Any  # of those that have a choice
+    ridge: Any  # of those whose coefficients can be shrunk
+    ridge_: float
     _of_features: ClassVar[bool] = True  # whether a feature factor has a row for each feature
 
     def _bases(self: Any, like: Data | Tensor) -> list[Tensor]:
@@ -98,6 +101,27 @@ class Bases:
         return int(self.factors_[0].shape[1])
 
 
+def settle_ridge(estimator: Any, data: Data | None, bases: list[Tensor]) -> dict[str, float]:
+    """Publish the strength of `transform_method="ridge"`; "cv" chooses it for these samples on these bases."""
+    if not hasattr(estimator, "ridge") or estimator.transform_method != "ridge":
+        return {}
+    if estimator.ridge != "cv":
+        return {"ridge_": float(estimator.ridge)}
+    if data is None:
+        raise ValueError("ridge='cv' chooses the strength for samples, and there are none; give a number such as 0.1")
+    return {"ridge_": choose_for(data, bases)}
+
+
+def ridge_strength(estimator: Any) -> float:
+    """Return the strength that the fit settled; without one, for it solved otherwise, that of the parameter."""
+    if not hasattr(estimator, "ridge_") and estimator.ridge == "cv":
+        raise ValueError(
+            "ridge='cv' chooses its strength in fit, where transform_method was another; fit again, or set ridge to a "
+            "number"
+        )
+    return float(getattr(estimator, "ridge_", estimator.ridge))
+
+
 class KnownBases:
     """What `NMF` and `NTF` share about bases that no fit has found, beside `Factorization`."""
 
@@ -148,7 +172,8 @@ class KnownBases:
                 raise ValueError(f"components: {k} were given, but n_components is {wanted}")
             shapes = {"_given_shape": widths, "n_features_in_": prod(widths)}
             shapes |= {"sample_shape_": widths} if self._tensors else {}
-            self.__dict__.update(select_published(self._learn_structure(None, None)), factors_=factors, **shapes)
+            learnt = {**select_published(self._learn_structure(None, None)), **settle_ridge(self, None, [])}
+            self.__dict__.update(learnt, factors_=factors, **shapes)
 
     def _read_bases(self, components: Any) -> list[Any]:
         """Read bases as rows, as if they were samples: names of features are noted."""

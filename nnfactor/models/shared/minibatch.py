@@ -17,6 +17,7 @@ from ...core.terms.base import objective
 from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import SufficientStatistics, energies, statistics_of
 from .base import limits_of, show_factors
+from .bases import settle_ridge
 from .fitting import Learnt, Model, draw_seeds, select_published
 from .inputs import Inputs, given_array, place_factor
 from .parameters import beta_of, loss_exponent, nonnegative, whole
@@ -180,6 +181,7 @@ def publish_step(
         "n_steps_": getattr(estimator, "n_steps_", 0) + 1,
         "n_samples_seen_": seen + inputs.data.shape[0],
         "_began_with": _settled(estimator),
+        **settle_ridge(estimator, inputs.data, bases),
     }
     for name in ABOUT_A_RUN:
         vars(estimator).pop(name, None)

@@ -15,6 +15,8 @@ Init = Literal["auto", "random", "nndsvda"] | tuple[Any, ...] | list[Any]  # a w
 Loss = Literal["frobenius", "kullback-leibler", "kl", "itakura-saito"] | float
 Solver = Literal["auto", "multiplicative", "mu", "hals", "projected"]
 Coefficients = Literal["nnls", "pinv"]
+ShrunkCoefficients = Literal["nnls", "pinv", "ridge"]  # of models with a strength `ridge`
+Ridge = float | Literal["cv"]
 Device = str | torch.device  # "auto", "cpu", "cuda", "cuda:1", ...
 DType = Literal["auto", "float32", "float64"] | torch.dtype | np.dtype | type[np.floating]
 Seed = int | np.random.RandomState | np.random.Generator | None
@@ -25,7 +27,9 @@ __all__ = [
     "Device",
     "Init",
     "Loss",
+    "Ridge",
     "Seed",
+    "ShrunkCoefficients",
     "Solver",
     "beta_of",
     "check_neighbors",
