@@ -13,7 +13,7 @@ WHERE = "device='auto', dtype='auto'"
 FIRST = "(n_components, *, init='auto', n_init=1, "
 RUN = f"random_state=None, {WHERE}, callback=None, verbose=0"
 LONG = f"{FIRST}max_iter=2000, tol=3e-05, {RUN}, "
-BATCHES = "batch_size=None, forgetting=4.0, "
+BATCHES = "batch_size=None, forgetting=2.0, "
 PLAIN = (
     "loss='frobenius', solver='auto', transform_method='nnls', keep_embeddings=False, transform_tol=1e-06, "
     "transform_max_iter=1000, normalize='l2', ridge=0.1"

@@ -110,7 +110,7 @@ def test_frequencies_are_forgotten_more_slowly_than_their_split():
     term = KLStatistics(("U1",))
     sums = term.sum_model(p.factors)
     sums["counts"] = sums["counts"] * torch.linspace(1, 2, len(sums["counts"]), dtype=torch.float64)[:, None]
-    left = term.forget(sums, 1 / 16)
+    left = term.forget(sums, 1 / 4)
     rows, before = left["linear_minus"].sum(-1), sums["linear_minus"].sum()
     torch.testing.assert_close(rows.sum(), before / 16)
     torch.testing.assert_close(rows / rows.sum(), sums["counts"][:, 0] / sums["counts"].sum())
@@ -390,9 +390,9 @@ def test_partial_fit_against_plain_numpy():
 def test_partial_fit_kullback_leibler_against_plain_numpy():
     """Lefevre, Bach and Fevotte 2011 at beta = 1, with frequencies that are forgotten more slowly, written out."""
     X, U = data(60), np.random.default_rng(2).random((9, 3)) + 0.1
-    model = NMF(3, normalize=None, loss="kullback-leibler", init=(None, U), forgetting=2.0)
+    model = NMF(3, normalize=None, loss="kullback-leibler", init=(None, U), forgetting=1.0)
     seen, U = 0, U.copy()
-    for x, rounds in ((X[:25], 30), (X[25:35], 30), (X[35:], 3)):
+    for x, rounds in ((X[:25], 30), (X[25:35], 30), (X[35:], 20)):
         V = np.repeat((x @ U).sum(1, keepdims=True) / (U.T @ U).sum(), 3, axis=1)
         if not seen:
             A, B = 0.01 * U * V.sum(0), 0.01 * V.sum(0)
@@ -430,7 +430,7 @@ def test_a_feature_that_comes_late_is_learned(name, dtype, begin):
     """Feature 7 has mean 3 in later batches and is absent from the first, a fit, or many that forget their start."""
     X, y = np.random.default_rng(0).poisson(3.0, (400, 20)).astype(dtype), labels(400)
     X[:200, 5:10] = 0
-    model = LATE[name](random_state=0, forgetting=20.0 if begin == "long" else 4.0)
+    model = LATE[name](random_state=0, forgetting=10.0 if begin == "long" else 2.0)
     if begin == "fit":
         model.fit(X[:200], y[:200])
     for rows in [slice(0, 200)] * {"partial_fit": 1, "fit": 0, "long": 20}[begin]:
@@ -452,17 +452,21 @@ def test_zeros_of_given_bases_stay():
             np.testing.assert_array_equal(model.factors_[0] == 0, U == 0)
 
 
+@pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler"])
 @pytest.mark.parametrize("size", [15, 50, 150])
-def test_one_pass_over_sparse_counts_is_no_worse_than_scikit_learn(size):
-    for seed in range(2):
+def test_one_pass_over_sparse_counts_is_no_worse_than_scikit_learn(size, loss):
+    ratios = []
+    for seed in range(4):
         X = counts(seed)
-        stream, other = NMF(4, loss="kullback-leibler", random_state=0), MiniBatchNMF(4, beta_loss=1, random_state=0)
+        stream, other = NMF(4, loss=loss, random_state=0), MiniBatchNMF(4, beta_loss=loss, random_state=0)
         for a in range(0, X.shape[0], size):
             stream.partial_fit(X[a : a + size])
             other.partial_fit(X[a : a + size])
         assert dead(stream, X) == 0
-        found = [divergence(X, model.transform(X), model.components_) for model in (stream, other)]
-        assert found[0] <= 1.01 * found[1]
+        of = divergence if loss == "kullback-leibler" else lambda X, V, H: float(np.square(X.toarray() - V @ H).sum())
+        found = [of(X, model.transform(X), model.components_) for model in (stream, other)]
+        ratios.append(found[0] / found[1])
+    assert max(ratios) <= 1.01 and np.mean(ratios) <= 1.003
 
 
 def test_a_stream_keeps_its_parameters():
@@ -548,7 +552,7 @@ def test_partial_fit_with_graphs_against_plain_numpy():
         A, B, e = keep * A, keep * B, keep * e
         if not seen:
             A, B = 1e-6 * V.T @ V, 1e-6 * U @ V.T @ V
-        for i in range(30 if seen < 40 else 3):
+        for i in range(30 if seen < 40 else 20):
             c = alpha * (U**2).sum(0)
             for _ in range(1 if i else 30):
                 near, degree = np.einsum("jab,bj->aj", S, V), S.sum(2).T

@@ -23,7 +23,7 @@ from .inputs import Inputs, given_array, place_factor
 from .parameters import beta_of, loss_exponent, nonnegative, whole
 from .restore import restore_on_error
 
-ROUNDS = 3  # of coefficients and bases on one batch of a stream
+ROUNDS, STEP_ROUNDS = 3, 20  # of coefficients and bases on one batch of a stream; by the multiplicative rule
 
 FIRST_ROUNDS = 30  # while fewer than 10 k samples were seen: without them random bases cost dozens of batches
 
@@ -61,15 +61,15 @@ class MiniBatches:
     """What `NMF` and `NGE` share about mini-batches, beside `Factorization`; see `core.solve.minibatch`."""
 
     batch_size: int | None = None
-    forgetting: float = 4.0
+    forgetting: float = 2.0
 
     @available_if(_takes_batches)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from one batch of a stream, then forget the batch.
 
         Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
-        X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011); three times, and thirty
-        times while fewer than 10 k samples were seen. Memory: the batch, and one number for each feature and component.
+        X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011); three times (by the
+        multiplicative rule 20 times), and 30 times while fewer than 10 k samples were seen. Memory: the batch, and one number for each feature and component.
         After `fit` it goes on from the fitted factors, which then stand for their data.
 
         Parameters
@@ -153,7 +153,8 @@ def absorb(estimator: Any, X: Any, y: Any) -> None:
         bases, sums = (begin_stream(estimator, inputs, model), None) if begins else resume(estimator, inputs, model)
         seen = 0 if begins else getattr(estimator, "n_samples_seen_", len(getattr(estimator, "embedding_", ())))
         keep = (seen / (seen + inputs.data.shape[0])) ** estimator.forgetting
-        rounds = FIRST_ROUNDS if seen < 10 * estimator.n_components else ROUNDS
+        later = STEP_ROUNDS if model.rules[model.names[1]] is multiplicative else ROUNDS
+        rounds = FIRST_ROUNDS if seen < 10 * estimator.n_components else later
         sums = sums and statistics_of(model.terms[0]).forget(sums, keep)
         factors = learn_batch(model.terms, model.rules, bases, sums, rounds, _n_repeats(estimator))
         publish_step(estimator, inputs, learnt, model, factors, seen)
