@@ -69,7 +69,8 @@ class MiniBatches:
 
         Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
         X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011); three times (by the
-        multiplicative rule 20 times), and 30 times while fewer than 10 k samples were seen. Memory: the batch, and one number for each feature and component.
+        multiplicative rule 20 times), and 30 times while fewer than 10 k samples were seen. Memory: the batch, and one
+        number for each feature and component.
         After `fit` it goes on from the fitted factors, which then stand for their data.
 
         Parameters
