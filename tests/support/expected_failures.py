@@ -8,6 +8,8 @@ SEMI_SUPERVISED = (
     "LabelledOnly",
     "LapRLSC",
     "LocalGlobalConsistency",
+    "N2S2L",
+    "NGE",
     "SRC",
     "SRLSC",
     "SULF",

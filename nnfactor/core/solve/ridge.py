@@ -52,6 +52,11 @@ class Projection:
         along = (B.double() / own.unsqueeze(-2)) @ Q
         return cls(along, values, Q, own if lengths is None else _nonzero(lengths))
 
+    def products(self) -> tuple[Tensor, Tensor]:
+        """Give the Gram matrix of the bases at unit length, `(..., k, k)`, and samples against these, `(..., n, k)`."""
+        Q = self.directions
+        return (Q * self.values.unsqueeze(-2)) @ Q.mT, self.along @ Q.mT
+
     def coefficients(self, ridge: float) -> Tensor:
         """`min ||x - U c||^2 + (ridge s_max)^2 sum_j (lengths_j c_j)^2` for every sample: `(..., n, k)`, of any sign.
 

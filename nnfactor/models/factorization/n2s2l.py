@@ -54,6 +54,7 @@ class N2S2L(NGE):
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
+    classifier, metric : {"nearest_neighbor", "nearest_centroid"}, {"euclidean", "cosine"}, of `predict`, as for `NGE`
 
     Attributes
     ----------

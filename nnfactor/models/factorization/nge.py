@@ -4,21 +4,24 @@ import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
+from sklearn.utils.metaestimators import available_if
 
 from ...core import Fit, Graph, Laplacian, Rule, Run, hals, m_matrix, multiplicative, projected_gradient, step
 from ...core.factors import normalize_columns
-from ...core.labels import encode_optional_labels
+from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
-from ..shared.labels import join_classes
-from ..shared.minibatch import MiniBatches
+from ..shared.labelled_samples import Classifier, LabelledSamples, Metric, keep_labelled
+from ..shared.labels import encode_classes, join_classes
+from ..shared.minibatch import MiniBatches, takes_batches
 from ..shared.parameters import Ridge, ShrunkCoefficients, graph_over, nonnegative, one_of, positive, whole
-from ..shared.scikit_learn import BaseEstimator
+from ..shared.restore import restore_on_error
+from ..shared.scikit_learn import BaseEstimator, ClassifierMixin
 from ..shared.solvers import cg_steps, fastest
 
 SWEEPS = 5  # Jacobi sweeps with inner="sweeps"
@@ -58,7 +61,7 @@ class MarginalFisher(BaseEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NGE(MiniBatches, Factorization):
+class NGE(LabelledSamples, ClassifierMixin, MiniBatches, Factorization):
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
     Minimises (Wang et al. 2009a, Eq. 9), columns 1..q of V on the intrinsic graph, the others on the penalty graph,
@@ -117,12 +120,18 @@ class NGE(MiniBatches, Factorization):
         at once, and choose `MarginalFisher(n_pairs=...)` in proportion to the batch. The first batch with labels
         settles `n_discriminative=None`.
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
+    classifier : {"nearest_neighbor", "nearest_centroid"}
+        What `predict` compares new samples with: the labelled samples of `fit`, or the mean of each class.
+    metric : {"euclidean", "cosine"}
+        How it compares the first `n_discriminative_` coefficients. For `predict` take `transform_method="ridge"`: bases
+        of faces are so nearly dependent that 0.1 made 95 % right of the 90 % by "pinv" (ORL, half of it labelled).
 
     Attributes
     ----------
     embedding_ : (n_samples, k)
-        The fitted, graph-informed V. `transform` computes coefficients without the graphs. A classifier behind it in a
-        pipeline gets y with its -1, and takes that for a class, unless it is in a `LabelledOnly`.
+        The fitted, graph-informed V, whatever `transform_method` is. `transform` computes coefficients without the
+        graphs, and `predict` compares those, of labelled training samples too. A classifier behind it in a pipeline
+        gets y with its -1, and takes that for a class, unless it is in a `LabelledOnly`.
     factors_ : list of (d_b, k), columns of unit length, or zero; the norms are in V
     graph_ : (Graph, Graph); classes_ : array; n_discriminative_ : int
     components_, loss_, reconstruction_err_, n_iter_, converged_, history_, restarts_, sample_shape_, fit_info_
@@ -138,6 +147,8 @@ class NGE(MiniBatches, Factorization):
     >>> model = NGE(n_components=4, random_state=0).fit(X, y)
     >>> model.embedding_.shape, model.n_discriminative_
     ((15, 4), 2)
+    >>> model.predict(X[:1]), model.score(X, y)           # samples without a label are not scored
+    (array([0]), 1.0)
     """
 
     n_discriminative: int | None = None
@@ -152,6 +163,8 @@ class NGE(MiniBatches, Factorization):
     transform_method: ShrunkCoefficients = "nnls"
     keep_embeddings: bool = False
     ridge: Ridge = 0.1
+    classifier: Classifier = "nearest_neighbor"
+    metric: Metric = "euclidean"
     graph_: tuple[Graph, Graph] = field(init=False)
     classes_: np.ndarray = field(init=False)
     n_discriminative_: int = field(init=False)
@@ -162,9 +175,9 @@ class NGE(MiniBatches, Factorization):
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Build the two graphs; code the classes that they come from."""
-        n = inputs.data.shape[0]
-        codes, classes = encode_optional_labels(y, n)
-        if not self._builds_graphs:
+        n, given = inputs.data.shape[0], not self._builds_graphs
+        codes, classes = (None, np.array([])) if y is None else encode_classes(y, n, stacklevel=5)
+        if given:
             graphs = tuple(graph_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
         elif codes is None:
             raise ValueError(
@@ -204,6 +217,25 @@ class NGE(MiniBatches, Factorization):
         intrinsic, penalty = learnt["graph_"]
         return [(intrinsic, self.alpha, True), (penalty, self.alpha, False)]
 
+    @available_if(takes_batches)
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+        """Learn from one batch of a stream, then forget the batch, as `NMF.partial_fit`.
+
+        The bases move with every batch, and no labelled sample of earlier ones is kept: `predict` and `score` are
+        refused until the next `fit`. A classifier behind `transform` is the way to classify with what a stream learned.
+
+        Parameters
+        ----------
+        X, y : one batch and its labels, as for `fit`
+        classes : array, optional
+            Labels of all batches. They settle `n_discriminative=None`; without them the first batch with labels does.
+        """
+        with restore_on_error(self):
+            if classes is not None and not len(getattr(self, "classes_", ())):
+                self.classes_ = encode_labels(classes, len(classes))[1]
+                vars(self).pop("n_discriminative_", None)
+            return cast(Any, super()).partial_fit(X, y)
+
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
         """Build graphs inside the batch; the first batch that has labels settles the roles of the columns."""
         if not self._builds_graphs:
@@ -212,20 +244,19 @@ class NGE(MiniBatches, Factorization):
                 "cut to a batch. Use graph='marginal_fisher' or MarginalFisher(...), or fit with batch_size"
             )
         learnt = dict(self._learn_structure(inputs, y))
-        known, classes = getattr(self, "classes_", np.array([])), learnt["classes_"]
-        if len(known):
-            learnt["n_discriminative_"] = self.n_discriminative_
-            learnt["classes_"] = join_classes(known, classes)
-        else:
-            learnt["n_discriminative_"] = self._discriminative(learnt)
-        return learnt
+        known = getattr(self, "classes_", np.array([]))
+        learnt["classes_"] = join_classes(known, learnt["classes_"])
+        settled = vars(self) if len(known) and hasattr(self, "n_discriminative_") else learnt
+        learnt["n_discriminative_"] = self._discriminative(settled)
+        return {**learnt, "_labelled": {}}  # of earlier batches nothing is there that new bases could be held against
 
     def _past_graphs(self, names: tuple[str, ...]) -> list[Laplacian]:
         return self._graph_terms(names, vars(self))
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
-        return {**found, "n_discriminative_": self._discriminative(learnt)}
+        labelled = keep_labelled(inputs, learnt["codes"], found["factors_"])
+        return {**found, "n_discriminative_": self._discriminative(learnt), "_labelled": labelled}
 
     @property
     def _builds_graphs(self) -> bool:
@@ -258,6 +289,8 @@ class NGE(MiniBatches, Factorization):
         one_of("solver", self.solver, ("auto", "m_matrix", "multiplicative", "mu", "hals", "projected"))
         one_of("basis_rule", self.basis_rule, ("exact", "paper"))
         one_of("inner", self.inner, ("cg", "sweeps"))
+        one_of("classifier", self.classifier, ("nearest_neighbor", "nearest_centroid"))
+        one_of("metric", self.metric, ("euclidean", "cosine"))
         if self.basis_rule == "paper" and self.solver not in ("multiplicative", "mu", "m_matrix"):
             other = f"solver={self.solver!r} has other bases. Use solver='multiplicative' or 'm_matrix'"
             raise ValueError(f"basis_rule='paper' is the printed multiplicative rule; {other}")

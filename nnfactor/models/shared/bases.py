@@ -80,6 +80,7 @@ class Bases:
         like = place_factor(own, own if isinstance(own, Tensor) else torch.empty(0, device="cpu"))
         F = given_array("components_", H, tuple(own.shape), like, free=self._signed, hint=hint).T.contiguous()
         self.__dict__.update(factors_=[F if isinstance(own, Tensor) else F.numpy()])
+        self.__dict__.pop("_labelled", None)  # samples on other bases
 
     def _adopt(self, components: Any) -> None:
         """Become the fitted estimator of known bases."""

@@ -37,7 +37,16 @@ PADDING = {"cpu": 3e6, "cuda": 3e9}
 
 # Parameters that may differ inside a family, beside the weights that a class names as `_weights`.
 START = ("random_state", "n_init", "init", "n_components", "keep_embeddings")
-MAY_DIFFER = (*START, "transform_method", "transform_tol", "transform_max_iter", "normalize", "ridge")
+MAY_DIFFER = (
+    *START,
+    "transform_method",
+    "transform_tol",
+    "transform_max_iter",
+    "normalize",
+    "ridge",
+    "classifier",
+    "metric",
+)
 
 PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run
 

@@ -34,7 +34,7 @@ SETTLED = ("n_components", "loss", "sample_shape", "n_discriminative")  # parame
 ABOUT_A_RUN = ("loss_", "reconstruction_err_", "n_iter_", "converged_", "history_", "restarts_", "fit_info_")
 
 
-def _takes_batches(estimator: Any) -> bool:
+def takes_batches(estimator: Any) -> bool:
     """Whether the estimator, with its parameters, learns from batches; otherwise it has no `partial_fit`."""
     _check_model(estimator, 2, AttributeError)
     return "batch_size" in estimator.get_params(deep=False)
@@ -63,7 +63,7 @@ class MiniBatches:
     batch_size: int | None = None
     forgetting: float = 2.0
 
-    @available_if(_takes_batches)
+    @available_if(takes_batches)
     def partial_fit(self, X: Any, y: Any = None) -> Self:
         """Learn from one batch of a stream, then forget the batch.
 
