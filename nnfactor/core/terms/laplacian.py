@@ -1,7 +1,7 @@
 """The Laplacian penalty of a graph over the rows of a factor."""
 
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, Literal
 
@@ -55,6 +55,7 @@ class Laplacian(Term):
     weight: WeightLike = 1.0
     columns: Any = None
     split: Literal["net", "paper"] = "net"
+    _nonzero: list[int] = field(init=False, repr=False)  # the columns of nonzero weight, of an array
 
     def __post_init__(self) -> None:
         # a copy starts without cached products and device copies: those that a run makes end with the term
@@ -68,6 +69,7 @@ class Laplacian(Term):
             if weights.ndim != 1 or not (np.isfinite(weights).all() and (weights >= 0).all()):
                 raise ValueError("columns must be a mask or finite weights >= 0, one per column")
             object.__setattr__(self, "columns", weights)
+            object.__setattr__(self, "_nonzero", np.flatnonzero(weights).tolist())
 
     @property
     def factor_names(self) -> tuple[str, ...]:
@@ -94,8 +96,8 @@ class Laplacian(Term):
         """Return the columns that the graph acts on, None for all; empty if there are none."""
         if self.columns is None:
             return None
-        some = np.flatnonzero(self._columns(V))
-        return slice(int(some[0]), int(some[-1]) + 1) if len(some) else slice(0, 0)
+        some = range(V.shape[-1])[self.columns] if isinstance(self.columns, slice) else self._nonzero
+        return slice(min(some[0], some[-1]), max(some[0], some[-1]) + 1) if some else slice(0, 0)
 
     def block(self, factors: Factors, name: str) -> Block:
         """Return `+ D` and `- S`, weighted by column, for `on`; for one of `norms_of` the weights of its columns."""
@@ -103,30 +105,32 @@ class Laplacian(Term):
         span = self._span(V)
         if span == slice(0, 0):
             return Block()
-        c = self._weights(factors, skip=name)
+        c = self._scale_columns(factors, span, skip=name)
+        extend = lambda c: c if span is None else torch.constant_pad_nd(c, (span.start, V.shape[-1] - span.stop))
         if name == self.on:
             return Block(quads=(Quad(c, self.graph.degree(V), 1, span), Quad(c, self.graph, -1, span)))
         if self.split == "net":
-            return Block(quads=(Quad(self._extend(c * self.graph.energy(V, span), V)),))
+            return Block(quads=(Quad(extend(c * self.graph.energy(V, span))),))
         vDv, vSv = self.graph.energy_parts(V, span)
-        return Block(quads=(Quad(self._extend(c * vDv, V)), Quad(self._extend(c * vSv, V), sign=-1)))
+        return Block(quads=(Quad(extend(c * vDv)), Quad(extend(c * vSv), sign=-1)))
 
     def value(self, factors: Factors) -> Tensor:
         """Sum edge by edge, never as a difference."""
-        energy = self.graph.energy(factors[self.on], self._span(factors[self.on]))
-        return (self._weights(factors) * energy).sum((-2, -1), dtype=torch.float64)
+        V = factors[self.on]
+        span = self._span(V)
+        energy = self.graph.energy(V, span)
+        return (self._scale_columns(factors, span) * energy).sum((-2, -1), dtype=torch.float64)
 
-    def _weights(self, factors: Factors, skip: str | None = None) -> Tensor:
+    def _scale_columns(self, factors: Factors, span: slice | None, skip: str | None = None) -> Tensor:
         """Compute `weight c_j prod_b ||u^b_j||^2`, b in `norms_of` but for `skip`, over the span: `(..., 1, span)`."""
-        V, number = factors[self.on], 1.0
-        span = self._span(V) or slice(None)
+        V, columns, number = factors[self.on], span or slice(None), 1.0
         if not isinstance(self.weight, Tensor | Weight):
             number = float(self.weight)
-        make = lambda: V.new_tensor(number * self._columns(V)[span]).unsqueeze(0)
+        make = lambda: V.new_tensor(number * self._columns(V)[columns]).unsqueeze(0)
         c = self.graph.cache((number, V.device, V.dtype, V.shape[-1]), (), make)
         if isinstance(self.weight, Tensor | Weight):
-            c = c * per_column(self.weight, factors, V)[..., span]
-        return reduce(torch.mul, [square_norms(factors[b])[..., span] for b in self.norms_of if b != skip], c)
+            c = c * per_column(self.weight, factors, V)[..., columns]
+        return reduce(torch.mul, [square_norms(factors[b])[..., columns] for b in self.norms_of if b != skip], c)
 
     def _columns(self, V: Tensor) -> np.ndarray:
         """Return the weights c_j of all columns, `(k,)`."""
@@ -135,8 +139,3 @@ class Laplacian(Term):
         c = np.zeros(V.shape[-1])
         c[self.columns or slice(None)] = 1
         return c
-
-    def _extend(self, c: Tensor, V: Tensor) -> Tensor:
-        """Extend weights of the span to all columns: zero elsewhere."""
-        span = self._span(V)
-        return c if span is None else torch.constant_pad_nd(c, (span.start, V.shape[-1] - span.stop))
