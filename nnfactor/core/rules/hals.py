@@ -13,7 +13,6 @@ WIDE, NARROW = 64, 16  # columns of a factor between two matrix products, at mos
 SLAB_ENTRIES = 65_536  # of a narrow slab on the CPU: more of them leave the cache between two columns
 
 
-@torch.no_grad()  # columns are written in place
 def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     """Minimise over one column after the other (Cichocki and Phan 2009), `sweeps` times for one product with the data.
 
@@ -21,6 +20,9 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     (entries of any sign). Graphs couple rows, never columns: with D - S <= 2 D each column still has a closed form, and
     a sweep takes one sparse product. A column whose curvature is 0 (to rounding, against the largest) stays as it is.
     """
+    if torch.is_grad_enabled():  # columns are written in place
+        with torch.no_grad():
+            return hals(F, block, sweeps)
     G, rest = split_gram(block, F, "hals")
     curvature = bound_curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
