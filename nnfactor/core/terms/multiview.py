@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Design, Quad, RowSubset, add_weighted, split, split_signs
+from ..cache import cached
 from ..factors import multiply_transposed
 from .base import Factors, Term, WeightLike, per_column
 from .fit import Fit
@@ -68,22 +69,29 @@ class Views(Term):
         The own factor of a view of weight 0 is updated as if the weight were 1. The objective does not depend on that
         factor, and only a factor that follows V lets the view get weight again.
         """
-        pi = factors[self.weights]
+        pi, shared = factors[self.weights], self.fits[0].modes[0]
         if name == self.weights:
-            left_out = lambda p, d: torch.full_like(d, torch.inf) if p in self.excluded else d
-            costs = [left_out(p, d) for p, d in enumerate(self._each(factors))]
-            return Block(linear_plus=torch.stack(costs, dim=-1).clamp(min=0).unsqueeze(-2) / 2)
-        followed = pi if name == self.fits[0].modes[0] else pi + (pi == 0)
+            costs = self.distances(factors).clamp(min=0)
+            for p in self.excluded:
+                costs[..., p] = torch.inf
+            return Block(linear_plus=costs / 2)
+        weights = cached(pi, self._scale if name == shared else self._scale_positive).split(1, dim=-1)
         here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
-        weights = [self.scales[p] * followed[..., p : p + 1] for p in here]
-        return add_weighted([self.fits[p].block(factors, name) for p in here], weights)
+        return add_weighted([self.fits[p].block(factors, name) for p in here], [weights[p] for p in here])
 
     def distances(self, factors: Factors) -> Tensor:
-        """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`."""
-        return torch.stack(self._each(factors), dim=-1).unsqueeze(-2)
+        """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; kept unscaled, for pi and the objective need it."""
+        keep = lambda fit: fit.data.cache("value", [factors[m] for m in fit.modes], lambda: fit.value(factors))
+        return self._scale(torch.stack([keep(fit) for fit in self.fits], dim=-1).unsqueeze(-2))
 
-    def _each(self, factors: Factors) -> list[Tensor]:
-        return [s * fit.value(factors) for s, fit in zip(self.scales, self.fits, strict=True)]
+    def _scale(self, Z: Tensor) -> Tensor:
+        """Multiply one number for each view, `(..., 1, P)`, with the view's scale."""
+        make = lambda: Z.new_tensor(self.scales)
+        return Z * self.fits[0].data.cache(("scales", self.scales, Z.dtype), (), make)
+
+    def _scale_positive(self, pi: Tensor) -> Tensor:
+        """Do so with weights of which 0 counts as 1."""
+        return self._scale(pi + (pi == 0))
 
     def value(self, factors: Factors) -> Tensor:
         """Compute the weighted sum of the distances."""
@@ -91,8 +99,8 @@ class Views(Term):
 
     def direct(self, factors: Factors) -> Tensor:
         """Compute it from the residuals themselves."""
-        distances = [s * fit.direct(factors) for s, fit in zip(self.scales, self.fits, strict=True)]
-        return (factors[self.weights] * torch.stack(distances, dim=-1).unsqueeze(-2)).sum((-2, -1))
+        distances = torch.stack([fit.direct(factors) for fit in self.fits], dim=-1).unsqueeze(-2)
+        return (factors[self.weights] * self._scale(distances)).sum((-2, -1))
 
     def magnitude(self) -> Tensor | float:
         """Return `sum_p s_p ||X^p||^2`: the weights are at most 1."""
