@@ -96,7 +96,8 @@ class Graph:
 
     def on(self, F: Tensor) -> "_OnDevice":
         """Place the graph on the device and in the dtype of `F`, once for each."""
-        return self._placed.setdefault((F.device, F.dtype), _OnDevice(self, F.device, F.dtype))
+        known = self._placed.get((F.device, F.dtype))
+        return known or self._placed.setdefault((F.device, F.dtype), _OnDevice(self, F.device, F.dtype))
 
     def degree(self, F: Tensor) -> Tensor:
         """Sum of the weights at every node, `(n, 1)`, on the device and in the dtype of `F`."""

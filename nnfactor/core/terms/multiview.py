@@ -86,7 +86,7 @@ class Views(Term):
 
     def _scale(self, Z: Tensor) -> Tensor:
         """Multiply one number for each view, `(..., 1, P)`, with the view's scale."""
-        make = lambda: Z.new_tensor(self.scales)
+        make = lambda: torch.stack([Z.new_full((), s) for s in self.scales])
         return Z * self.fits[0].data.cache(("scales", self.scales, Z.dtype), (), make)
 
     def _scale_positive(self, pi: Tensor) -> Tensor:
