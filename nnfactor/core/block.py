@@ -81,15 +81,19 @@ class Quad:
         +1 or -1.
     columns : slice or None
         The columns of F that it acts on; `column_matrix` has their number in place of k. None: all.
+    linear : Tensor or None
+        `(..., r, k) >= 0`, with a RowSubset only: a linear part that its r rows have alone, `2 sign <linear, F>` over
+        these rows. Over all n rows an iteration of SULF took 3 % longer (1797 samples, k = 20, 20 % labelled).
     """
 
     column_matrix: Tensor
     row_matrix: Tensor | Graph | RowSubset | Design | None = None
     sign: int = 1
     columns: slice | None = None
+    linear: Tensor | None = None
 
     def __call__(self, F: Tensor) -> Tensor:
-        """Compute `A F G` on its columns, without the sign, in F's memory order (but for a graph)."""
+        """Compute `A F G` on its columns, without sign and linear part, in F's memory order (but for a graph)."""
         F, rows = F if self.columns is None else F[..., self.columns], self._row_operator
         F = multiply_columns(F, self.column_matrix) if self.mixes_columns else F * self.column_matrix
         if rows is None:
@@ -172,9 +176,9 @@ class Block:
 
     def merged(self) -> Block:
         """Return the same block with one quad for all that share rows, sign and columns."""
-        groups: dict[tuple[int, int, str], list[Quad]] = {}
+        groups: dict[tuple[int, int, int, str], list[Quad]] = {}
         for q in self.quads:
-            groups.setdefault((id(q.row_matrix), q.sign, str(q.columns)), []).append(q)
+            groups.setdefault((id(q.row_matrix), id(q.linear), q.sign, str(q.columns)), []).append(q)
         if len(groups) == len(self.quads):
             return self
         merged = (replace(g[0], column_matrix=_merge([q.column_matrix for q in g])) for g in groups.values())
@@ -201,8 +205,9 @@ def split(block: Block) -> Block:
     """Write a function with coefficients of any sign as a block: each becomes two that are nonnegative."""
     quads = []
     for q in block.quads:
-        positive, negative = split_signs(q.column_matrix)
-        quads += [replace(q, column_matrix=positive), replace(q, column_matrix=negative, sign=-q.sign)]
+        linear = (None, None) if q.linear is None else split_signs(q.linear)
+        parts = zip(split_signs(q.column_matrix), (q.sign, -q.sign), linear, strict=True)
+        quads += [Quad(G, q.row_matrix, sign, q.columns, z) for G, sign, z in parts]
     net = block.net_linear()
     minus, plus = (None, None) if net is None else split_signs(net, in_place=net is not block.linear_minus)
     return replace(block, quads=tuple(quads), linear_minus=minus, linear_plus=plus)
@@ -229,6 +234,7 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
         if isinstance(q.row_matrix, RowSubset):
             selected = q.row_matrix.select(F if q.columns is None else F[..., columns])
             values = multiply_columns(selected, q.column_matrix) if q.mixes_columns else selected * q.column_matrix
+            values = values if q.linear is None else values + q.linear
             add_to_rows(total[..., columns], q.row_matrix.index, values, alpha)
         elif isinstance(q.row_matrix, Graph) and not q.mixes_columns:
             total[..., columns].addcmul_(q.row_matrix.times(F, q.columns), q.column_matrix, value=alpha)

@@ -71,7 +71,11 @@ class TestLaws:
                 torch.testing.assert_close(
                     block.half_gradient(factors[name]), leaf[name].grad / 2, rtol=1e-9, atol=1e-9
                 )
-                coefficients = [block.linear_minus, block.linear_plus, *(q.column_matrix for q in block.quads)]
+                coefficients = [
+                    block.linear_minus,
+                    block.linear_plus,
+                    *(c for q in block.quads for c in (q.column_matrix, q.linear)),
+                ]
                 coefficients += [q.row_matrix for q in block.quads if isinstance(q.row_matrix, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in coefficients if c is not None)
 

@@ -65,7 +65,11 @@ def test_every_coefficient_is_nonnegative(key):
             terms = EVERYTHING[key](p)
             for name in {n for t in terms for n in t.factor_names}:
                 block = block_of(terms, p.factors, name)
-                parts = [block.linear_minus, block.linear_plus, *(q.column_matrix for q in block.quads)]
+                parts = [
+                    block.linear_minus,
+                    block.linear_plus,
+                    *(c for q in block.quads for c in (q.column_matrix, q.linear)),
+                ]
                 rows = [q.row_matrix for q in block.quads if isinstance(q.row_matrix, torch.Tensor)]
                 assert all(bool((c >= 0).all()) for c in [*parts, *rows] if c is not None)
 

@@ -139,7 +139,6 @@ class Labels(Term):
     printed: bool = False
     _rows: RowSubset = field(init=False, repr=False)  # the labelled ones
     _known: Tensor = field(init=False, repr=False)  # their targets (r, C)
-    _masked: Tensor = field(init=False, repr=False)  # the targets (n, C), zero in rows of unlabelled samples
 
     def __post_init__(self) -> None:
         shapes = tuple(self.targets.shape), tuple(self.labelled.shape)
@@ -151,16 +150,14 @@ class Labels(Term):
         rows, mask = rows.to(on), known.to(on, self.targets.dtype)[:, None]
         object.__setattr__(self, "_rows", RowSubset(rows, mask))
         object.__setattr__(self, "_known", self.targets.index_select(0, rows))
-        object.__setattr__(self, "_masked", torch.where(mask > 0, self.targets, 0))
 
     def block(self, factors: Factors, name: str) -> Block:
         """For V, return both parts of Y W' and, on labelled rows, of W W'; for W the least squares of `Design`."""
         V, W = (factors[m] for m in self.modes)
         weight = per_column(self.weight, factors, V)[..., :1]
         if name == self.modes[0]:
-            linear = split_signs(multiply_transposed(self._masked, weight * W), in_place=True)
-            quads = () if self.printed else (Quad(weight * multiply_transposed(W, W), self._rows),)
-            return split(Block(quads)) + Block((), *linear)
+            G, linear = multiply_transposed(W, weight * W), multiply_transposed(self._known, weight * -W)
+            return split(Block((Quad(torch.zeros_like(G) if self.printed else G, self._rows, linear=linear),)))
         root = weight.sqrt()
         rows = Design(root * self._rows.select(V), root * self._known)
         return Block((Quad(torch.ones_like(W[..., :1, :]), rows),), *split_signs(rows.linear(), in_place=True))
