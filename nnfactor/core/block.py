@@ -219,12 +219,12 @@ def split_signs(Z: Tensor, in_place: bool = False) -> tuple[Tensor, Tensor]:
     return positive, torch.sub(positive, Z, out=Z) if in_place else positive - Z
 
 
-def add_weighted(blocks: Sequence[Block], weights: Sequence[Tensor]) -> Block:
-    """Add blocks, each times its weight `(..., 1, 1) >= 0`."""
-    both = list(zip(blocks, weights, strict=True))
-    quads = tuple(replace(q, column_matrix=w * q.column_matrix) for b, w in both for q in b.quads)
-    linear_minus = _sum_of(weights, [b.linear_minus for b in blocks])
-    return Block(quads, linear_minus, _sum_of(weights, [b.linear_plus for b in blocks]))
+def add_in_place(blocks: Sequence[Block]) -> Block:
+    """Add blocks into the linear part of the first: new tensors as large as a factor cost more than the sum."""
+    minus = [b.linear_minus for b in blocks if b.linear_minus is not None]
+    plus = [b.linear_plus for b in blocks if b.linear_plus is not None]
+    add = lambda parts: reduce(Tensor.add_, parts) if parts else None
+    return Block(tuple(q for b in blocks for q in b.quads), add(minus), add(plus))
 
 
 def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) -> Tensor:
@@ -247,15 +247,6 @@ def accumulate(total: Tensor, quads: Sequence[Quad], F: Tensor, alpha: int = 1) 
 
 def _plus(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
-
-
-def _sum_of(weights: Sequence[Tensor], parts: Sequence[Tensor | None]) -> Tensor | None:
-    """Compute `sum w z` over the parts z that there are, in one pass for each."""
-    total: Tensor | None = None
-    for z, w in zip(parts, weights, strict=True):
-        if z is not None:
-            total = w * z if total is None else total.addcmul_(z, w)
-    return total
 
 
 def _total(quads: list[Quad], linear: Tensor | None, F: Tensor) -> Tensor:

@@ -72,21 +72,32 @@ class DataTerm(Term):
 class Fit(DataTerm):
     """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order (`DataTerm`)."""
 
-    def block(self, factors: Factors, name: str) -> Block:
-        """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams."""
+    def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
+        """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams.
+
+        Times `weight (..., 1, 1) >= 0` if there is one; then the linear part is a new tensor. For samples of a matrix
+        it multiplies the other factor, which is smaller than the product.
+        """
         Fs, mode = [factors[m] for m in self.modes], self.modes.index(name)
-        grams = [gram(factors[m]) for m in self.modes if m != name]
-        return Block(quads=(Quad(reduce(torch.mul, grams)),), linear_minus=self.data.mttkrp(Fs, mode))
+        G = reduce(torch.mul, [gram(factors[m]) for m in self.modes if m != name])
+        if weight is None:
+            return Block(quads=(Quad(G),), linear_minus=self.data.mttkrp(Fs, mode))
+        of_samples = self.data.order == 2 and mode == 0
+        linear = self.data.times(weight * Fs[1]) if of_samples else weight * self.data.mttkrp(Fs, mode)
+        return Block(quads=(Quad(weight * G),), linear_minus=linear)
 
     def value(self, factors: Factors) -> Tensor:
         """Compute `||X||^2 - 2 <X, Y> + ||Y||^2`, at least 0: after a sweep its products are in the caches.
 
         Correct to rounding of `||X||^2`; `direct` has no such error.
         """
-        first = factors[self.modes[0]]
-        linear_minus = self.data.mttkrp([factors[m] for m in self.modes], 0)
-        cross = (linear_minus * first).sum(-2).sum(-1, dtype=torch.float64)
-        square = reduce(torch.mul, (gram(factors[m]) for m in self.modes)).sum((-2, -1), dtype=torch.float64)
+        return self.value_from(factors, 0)
+
+    def value_from(self, factors: Factors, mode: int) -> Tensor:
+        """Compute the same from the MTTKRP of a mode, e.g. the one with which the next sweep begins."""
+        Fs = [factors[m] for m in self.modes]
+        cross = (self.data.mttkrp(Fs, mode) * Fs[mode]).sum(-2).sum(-1, dtype=torch.float64)
+        square = reduce(torch.mul, map(gram, Fs)).sum((-2, -1), dtype=torch.float64)
         return (self.data.sqnorm() - 2 * cross + square).clamp(min=0)
 
     def direct(self, factors: Factors) -> Tensor:

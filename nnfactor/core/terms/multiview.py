@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..block import Block, Design, Quad, RowSubset, add_weighted, split, split_signs
+from ..block import Block, Design, Quad, RowSubset, add_in_place, split, split_signs
 from ..cache import cached
 from ..factors import multiply_transposed
 from .base import Factors, Term, WeightLike, per_column
@@ -25,9 +25,9 @@ class SemiFit(Fit):
     multiplicative rule keeps a factor nonnegative, and `unconstrained` solves for one that need not be.
     """
 
-    def block(self, factors: Factors, name: str) -> Block:
+    def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
         """Split the coefficients of `Fit`."""
-        return split(super().block(factors, name))
+        return split(super().block(factors, name, weight))
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +69,19 @@ class Views(Term):
         The own factor of a view of weight 0 is updated as if the weight were 1. The objective does not depend on that
         factor, and only a factor that follows V lets the view get weight again.
         """
-        pi, shared = factors[self.weights], self.fits[0].modes[0]
+        pi = factors[self.weights]
         if name == self.weights:
-            costs = self.distances(factors).clamp(min=0)
+            costs = self.distances(factors)
             for p in self.excluded:
                 costs[..., p] = torch.inf
             return Block(linear_plus=costs / 2)
-        weights = cached(pi, self._scale if name == shared else self._scale_positive).split(1, dim=-1)
-        here = [p for p, fit in enumerate(self.fits) if name in fit.modes]
-        return add_weighted([self.fits[p].block(factors, name) for p in here], [weights[p] for p in here])
+        weights = cached(pi, self._scale if name == self.fits[0].modes[0] else self._scale_positive).split(1, dim=-1)
+        both = [(fit, w) for fit, w in zip(self.fits, weights, strict=True) if name in fit.modes]
+        return add_in_place([fit.block(factors, name, w) for fit, w in both])
 
     def distances(self, factors: Factors) -> Tensor:
         """Compute `s_p ||X^p - V U^p'||^2`, float64 `(..., 1, P)`; kept unscaled, for pi and the objective need it."""
-        keep = lambda fit: fit.data.cache("value", [factors[m] for m in fit.modes], lambda: fit.value(factors))
+        keep = lambda fit: fit.data.cache("value", [factors[m] for m in fit.modes], lambda: fit.value_from(factors, 1))
         return self._scale(torch.stack([keep(fit) for fit in self.fits], dim=-1).unsqueeze(-2))
 
     def _scale(self, Z: Tensor) -> Tensor:

@@ -58,9 +58,9 @@ class GroupedFit(Fit):
 
     groups: SampleGroups
 
-    def block(self, factors: Factors, name: str) -> Block:
+    def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
         """Gather the linear part of `Fit` for F; its Gram holds for F too, since Q has orthonormal columns."""
-        block = super().block(self._spread(factors), name)
+        block = super().block(self._spread(factors), name, weight)
         if name != self.modes[0] or block.linear_minus is None:
             return block
         return Block(quads=block.quads, linear_minus=self.groups.gather(block.linear_minus))
@@ -69,9 +69,9 @@ class GroupedFit(Fit):
         """Return the number of groups for the sample factor."""
         return self.data.shape[mode] if mode else len(self.groups.sizes)
 
-    def value(self, factors: Factors) -> Tensor:
+    def value_from(self, factors: Factors, mode: int) -> Tensor:
         """Compute the value as `Fit` does."""
-        return super().value(self._spread(factors))
+        return super().value_from(self._spread(factors), mode)
 
     def direct(self, factors: Factors) -> Tensor:
         """Sum the residual as `Fit` does."""
