@@ -150,7 +150,7 @@ def check_range(estimator: Any, dtype: torch.dtype) -> None:
     """Refuse a weight that the dtype of the work cannot hold."""
     for name in estimator._weights:
         value = getattr(estimator, name)
-        if value > torch.finfo(dtype).max:
+        if not isinstance(value, str) and value > torch.finfo(dtype).max:
             kind = str(dtype).removeprefix("torch.")
             raise ValueError(f"{name}={value:g} is beyond the range of {kind}; lower it, or use dtype='float64'")
 
