@@ -33,7 +33,9 @@ class TestReference:
 
     def test_printed_rule(self):
         views, y, start = problem()
-        model = SULF(K, beta=10.0, v_rule="printed", exponent=0.5, scale_views=False, init=start, max_iter=5, tol=0)
+        model = SULF(
+            K, beta=10.0, lam=1.0, v_rule="printed", exponent=0.5, scale_views=False, init=start, max_iter=5, tol=0
+        )
         (V, Us, W, pi), _ = reference(views, y, start, 5, **{**MILD, "beta": 10.0}, eta=0.5, printed=True)
         same([*fitted(quiet_fit(model, views, y)), model.coef_], [V, *Us, pi, W])
 
@@ -42,7 +44,7 @@ class TestReference:
         views, y, start = problem()
         state, value = reference(views, y, start, n, **{**MILD, "beta": 0.0})
         for model, labels in ((SULF(K, beta=0), y), (SULF(K), None), (SULF(K), np.full(14, -1))):
-            model.set_params(scale_views=False, init=start, max_iter=n, tol=0).fit(views, labels)
+            model.set_params(lam=1.0, scale_views=False, init=start, max_iter=n, tol=0).fit(views, labels)
             same(fitted(model), [state[0], *state[1], state[3]])
             np.testing.assert_allclose(model.loss_, value)
 
@@ -51,7 +53,7 @@ class TestReference:
         sizes = [np.linalg.norm(X) / np.sqrt(14) for X in views]
         inside = (start[0], *(U / s for U, s in zip(start[1:], sizes)))
         (V, Us, W, pi), value = reference([X / s for X, s in zip(views, sizes)], y, inside, 30, **MILD)
-        model = SULF(K, init=start, max_iter=30, tol=0).fit(views, y)
+        model = SULF(K, lam=1.0, init=start, max_iter=30, tol=0).fit(views, y)
         same([*fitted(model), model.coef_], [V, *(U * s for U, s in zip(Us, sizes)), pi, W])
         np.testing.assert_allclose(model.loss_, value)
         np.testing.assert_allclose(model.view_scales_, sizes)
@@ -60,7 +62,7 @@ class TestReference:
         views, y, start = problem(signed=(1,))
         with pytest.raises(ValueError, match=r"view 1: Negative values"):
             SULF(K).fit(views, y)
-        model = SULF(K, signed="semi", scale_views=False, init=start, max_iter=40, tol=0).fit(views, y)
+        model = SULF(K, lam=1.0, signed="semi", scale_views=False, init=start, max_iter=40, tol=0).fit(views, y)
         (V, Us, W, pi), value = reference(views, y, start, 40, **MILD, free=(1,))
         same([*fitted(model), model.coef_], [V, *Us, pi, W], 1e-8)
         np.testing.assert_allclose(model.loss_, value)
@@ -71,7 +73,9 @@ class TestReference:
     def test_fixed_weights(self, given_weights):
         views, y, start = problem()
         pi = np.full(3, 1 / 3) if given_weights == "equal" else np.array(given_weights) / np.sum(given_weights)
-        model = SULF(K, view_weights=given_weights, scale_views=False, init=start, max_iter=20, tol=0).fit(views, y)
+        model = SULF(K, lam=1.0, view_weights=given_weights, scale_views=False, init=start, max_iter=20, tol=0).fit(
+            views, y
+        )
         state, value = reference(views, y, start, 20, **MILD, learned=False, pi=pi)
         same(fitted(model), [state[0], *state[1], pi])
         np.testing.assert_allclose(model.loss_, value)  # with lam ||pi||^2

@@ -153,7 +153,7 @@ class TestViews:
     def test_warnings_of_weights(self):
         views, y, _ = problem()
         with pytest.warns(ConvergenceWarning, match=r"view [012] alone.*views \d, \d had no part.*Raise lam=1 "):
-            SULF(K, random_state=0, max_iter=20, tol=0).fit(views, y)
+            SULF(K, lam=1.0, random_state=0, max_iter=20, tol=0).fit(views, y)
         with pytest.warns(ConvergenceWarning, match="has view_weights of 0 for every view in which samples differ"):
             SULF(K, random_state=0, max_iter=20, tol=0, view_weights=[0, 1]).fit([views[0], np.ones((14, 2))], y)
         SULF(K, random_state=0, max_iter=20, tol=0, view_weights=[1, 0, 0]).fit(views, y)  # as it was asked for
@@ -229,7 +229,7 @@ class TestSurface:
         views, y, _ = problem()
         tiny = [(X * 1e-30).astype(np.float32) for X in views]
         with pytest.raises(ValueError, match=r"lam=1 is .*e\+\d\d times the squared size of the views, .* float32"):
-            SULF(K, scale_views=False, random_state=0).fit(tiny, y)
+            SULF(K, lam=1.0, scale_views=False, random_state=0).fit(tiny, y)
         quiet_fit(SULF(K, random_state=0), tiny, y)
         quiet_fit(SULF(K, random_state=0, scale_views=False, dtype="float64"), tiny, y)
 

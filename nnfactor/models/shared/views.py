@@ -14,10 +14,10 @@ from torch import Tensor
 
 from ...core.arrays import as_numbers
 from ...core.data.base import Data
-from ...core.factors import as_factor
+from ...core.factors import as_factor, gram
 from ...core.rules.closed_form import unconstrained
 from .fitting import Model
-from .inputs import Inputs, given_array, read
+from .inputs import Inputs, given_array, place_factor, read
 from .scikit_learn import BaseEstimator
 
 
@@ -132,6 +132,34 @@ def view_scales(sources: Sequence[Inputs], scaled: bool) -> tuple[list[float], n
         return [r**-2 for r in roots], np.array([r * s.scale for r, s in zip(roots, sources, strict=True)]), 1.0
     size = max(s.scale for s in sources)
     return [max((s.scale / size) ** 2, 1e-280) for s in sources], np.full(len(sources), size), size * size
+
+
+def mean_energy(sources: Sequence[Inputs], scales: Sequence[float], left_out: Sequence[int]) -> float:
+    """Return the mean squared norm of the views, each times its scale: n for scaled ones; 1 if all are zero."""
+    used = [p for p in range(len(sources)) if p not in left_out]
+    return sum(scales[p] * float(sources[p].data.sqnorm()) for p in used) / len(used) or 1.0
+
+
+def normal_equations(
+    inputs: Inputs, bases: Sequence[Any], sizes: np.ndarray, weights: np.ndarray
+) -> tuple[Tensor, Tensor]:
+    """Return `sum_p pi_p U^p'U^p` (k, k) and `sum_p pi_p X^p U^p` (n, k) of views divided by their sizes, float64."""
+    G = B = torch.zeros(1, dtype=torch.float64, device=inputs.data.device)
+    for view, basis, size, pi in zip(inputs.views, bases, sizes, weights, strict=True):
+        data = view.data
+        U = as_factor((place_factor(basis, G).double() / size).to(data.dtype))
+        linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
+        G, B = G + float(pi) * gram(U.double()), B + (float(pi) * view.scale / size) * linear_minus.double()
+    return G, B
+
+
+def measure_residuals(model: Model, factors: Sequence[Tensor]) -> tuple[float, np.ndarray]:
+    """Compute the residual of all views in the units of the data, and that of each relative to its norm."""
+    V, *bases = factors
+    errors = [float(X.residual_sq([V, U]).sqrt()) for X, U in zip(model.data, bases, strict=True)]
+    norms = [float(X.sqnorm().sqrt()) or 1.0 for X in model.data]
+    total = math.hypot(*(e * scale for e, scale in zip(errors, model.scales[1:], strict=True)))
+    return total, np.array(errors) / norms
 
 
 def view_weights(weights: Any, like: Data, n_views: int) -> Tensor:
