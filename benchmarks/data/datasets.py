@@ -209,6 +209,13 @@ def _halve(dataset: Dataset) -> Dataset:
     return replace(dataset, views=(smaller,), title=dataset.title.replace(f"{h} x {w}", f"{h // 2} x {w // 2}"))
 
 
+def _paper_languages(dataset: Dataset) -> Dataset:
+    """English, French and Spanish: the three languages of Jiang et al. 2014."""
+    names = ("EN", "FR", "SP")
+    views = tuple(dataset.views[dataset.view_names.index(name)] for name in names)
+    return replace(dataset, views=views, view_names=names, title=f"{dataset.title}, three languages")
+
+
 MSRC = ("CM", "HOG", "GIST", "LBP", "CENTRIST")
 
 FILES: dict[str, File] = {
@@ -246,4 +253,5 @@ DERIVED: dict[str, tuple[str, Callable[[Dataset], Dataset]]] = {
     "yale_32x32": ("yale_64x64", _halve),
     "yale_16x16": ("yale_32x32", _halve),
     "yaleb_ext_16x16": ("yaleb_ext_32x32", _halve),
+    "reuters1200_3views": ("reuters1200_5views", _paper_languages),
 }

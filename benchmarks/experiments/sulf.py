@@ -29,6 +29,7 @@ from ..report.study_report import curve_panel, finish
 # views without negative entries: kar of mfeat has some
 VIEWS = {
     "reuters1200_5views": ("EN", "FR", "GR", "SP", "IT"),
+    "reuters1200_3views": ("EN", "FR", "SP"),
     "msrc_v5_5views": ("CM", "HOG", "GIST", "LBP", "CENTRIST"),
     "mfeat_6views": ("fou", "fac", "pix", "zer", "mor"),
     "digit_views": ("pixels", "fourier", "profiles"),

@@ -148,6 +148,7 @@ def sulf(kind: str, views: Views, X: list[Any], labels: Array, point: Point, see
     from nnfactor import SULF
 
     options: dict[str, Any] = {**views.common(seed), "lam": point.get("lam/n", 1.0) * views.n, "beta": 0}
+    options |= {"start": "one_stage", "classifier": "coef"}  # classes by W, as in the paper
     if kind in ("SULF2", "SULF3") or "lam/n" not in point:
         options["view_weights"] = "equal"
     if kind != "SULF1":
@@ -155,6 +156,16 @@ def sulf(kind: str, views: Views, X: list[Any], labels: Array, point: Point, see
         if kind != "SULF-random":
             options |= {"init": _fit_unlabelled(_Same(views, X), seed), "max_iter": views.label_iterations}
     return SULF(**{**options, **more}).fit(X, labels)
+
+
+def _sulf_as_called(views: Views, labels: Array, points: Sequence[Point], seeds: Sequence[int]) -> list[list[Learnt]]:
+    """SULF with its own defaults, but for the rank."""
+    from nnfactor import SULF
+
+    where: dict[str, Any] = {"dtype": views.dtype, "device": views.device}
+    X = list(views.views)
+    models = [SULF(views.k, random_state=seed, **where).fit(X, labels) for seed in seeds]
+    return [[describe_fit(model, X, False)] * len(points) for model in models]
 
 
 class _Same:
@@ -279,6 +290,7 @@ METHODS: dict[str, Method] = {
     "SULF2": Method(partial(_sulf, "SULF2"), ("view", "beta", "gamma/beta"), own=True),
     "SULF3": Method(partial(_sulf, "SULF3"), ("beta", "gamma/beta"), own=True),
     "SULF": Method(partial(_sulf, "SULF"), ("lam/n", "beta", "gamma/beta"), own=True),
+    "SULF-default": Method(_sulf_as_called, own=True),
     "SULF-random": Method(partial(_sulf, "SULF-random"), ("lam/n", "beta", "gamma/beta"), own=True),
 }
 
