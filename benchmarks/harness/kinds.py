@@ -29,6 +29,7 @@ KINDS = {
     "dpca": "benchmarks.experiments.dpca",
     "kernel_nmf": "benchmarks.experiments.kernel_nmf",
     "kernel_nmf_time": "benchmarks.experiments.kernel_nmf_time",
+    "label_models": "benchmarks.experiments.label_models",
     "n2s2l": "benchmarks.experiments.n2s2l",
     "ndtf": "benchmarks.experiments.ndtf",
     "ndtf_convergence": "benchmarks.experiments.ndtf_convergence",
