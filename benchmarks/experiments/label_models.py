@@ -47,7 +47,7 @@ class Parameters:
     iterations, most_components : of the factorizations, whose rank is N m / (N + m), or less
     alphas, betas : weights of the labelled graphs of NGE and N2S2L, and of the neighbour graph of N2S2L
     neighbors : of that graph
-    ridges, metrics : of the coefficients that are compared
+    ridges, metrics, coefficients : of the coefficients that are compared
     penalties : C of logistic regression
     spread : neighbours of LabelSpreading
     """
@@ -64,6 +64,7 @@ class Parameters:
     neighbors: int = 3
     ridges: tuple[float, ...] = (0.03, 0.1, 0.3)
     metrics: tuple[str, ...] = ("euclidean", "cosine")
+    coefficients: tuple[str, ...] = ("discriminative", "all")
     penalties: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
     spread: tuple[int, ...] = (3, 5, 10)
 
@@ -95,6 +96,8 @@ def points_of(p: Parameters, method: str) -> tuple[Point, ...]:
     grid = dict(grids.get(method, {}))
     if method in FACTORIZATIONS:
         grid |= {"ridge": p.ridges, "metric": p.metrics}
+    if method in LABEL_MODELS:
+        grid |= {"coefficients": p.coefficients}
     return tuple(dict(zip(grid, values, strict=True)) for values in product(*grid.values()))
 
 
@@ -129,7 +132,13 @@ def _right(y: np.ndarray, guess: np.ndarray) -> float:
 def _fitter(job: Job) -> Fit:
     if job.method in FACTORIZATIONS:
         return partial(_fit_factorizations, job)
-    return lambda X, y: [_classifier(job.method, point).fit(_dense(X), y).predict for point in job.points]
+    return lambda X, y: [_quiet(_classifier(job.method, point).fit, X, y).predict for point in job.points]
+
+
+def _quiet(fit: Callable[[Any, np.ndarray], Any], X: Any, y: np.ndarray) -> Any:
+    """Fit without the divisions by zero of LabelSpreading, which has samples that no label reaches."""
+    with np.errstate(all="ignore"):
+        return fit(X, y)
 
 
 def _dense(X: Any) -> Any:
@@ -173,17 +182,17 @@ def _fit_factorizations(job: Job, X: Any, y: np.ndarray) -> list[Guess]:
     )
     labelled = (X[y >= 0], y[y >= 0])
     return [
-        partial(_guess, models[distinct.index(w)], point["ridge"], point["metric"], labelled)
+        partial(_guess, models[distinct.index(w)], {n: v for n, v in point.items() if n not in w}, labelled)
         for w, point in zip(weights, job.points, strict=True)
     ]
 
 
-def _guess(model: Any, ridge: float, metric: str, labelled: tuple[Any, np.ndarray], X: Any) -> np.ndarray:
+def _guess(model: Any, how: Point, labelled: tuple[Any, np.ndarray], X: Any) -> np.ndarray:
     """Classify by `predict`; NMF, which knows no labels, by the nearest labelled row of `transform`."""
     from ..methods.pipelines import nearest_neighbour
 
-    model.set_params(transform_method="ridge", ridge=ridge)
+    model.set_params(transform_method="ridge", **{name: v for name, v in how.items() if name in model.get_params()})
     if hasattr(model, "predict"):
-        return model.set_params(metric=metric).predict(X)
+        return model.predict(X)
     F, y = labelled
-    return nearest_neighbour(model.transform(F), y, model.transform(X), metric)
+    return nearest_neighbour(model.transform(F), y, model.transform(X), how["metric"])

@@ -21,7 +21,7 @@ PLAIN = (
 EMBEDDING = (
     "n_discriminative=None, alpha=10.0, graph='marginal_fisher', solver='auto', basis_rule='exact', inner='cg', "
     "inner_iter='auto', inner_tol=None, sample_shape=None, transform_method='nnls', keep_embeddings=False, ridge=0.1, "
-    "classifier='nearest_neighbor', metric='euclidean'"
+    "classifier='nearest_neighbor', metric='euclidean', coefficients='discriminative'"
 )
 NEIGHBOURS = "lam=1.0, graph='knn', n_neighbors=5, scale_free=False, solver='multiplicative', "
 SHRUNK = "transform_method='nnls', ridge=0.1)"

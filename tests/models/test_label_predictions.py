@@ -72,8 +72,9 @@ class TestPredict:
                 expected = make(**method, metric=metric).fit(X, Y).predict(NEW)
                 np.testing.assert_array_equal(model.predict(NEW), expected)
 
-    def test_no_discriminative_column_means_all(self):
-        model = make(n_discriminative=0).fit(X, Y)
+    @pytest.mark.parametrize("settings", [{"n_discriminative": 0}, {"coefficients": "all"}])
+    def test_all_coefficients(self, settings):
+        model = make(**settings).fit(X, Y)
         F, G = model.transform(X[KNOWN]), model.transform(NEW)
         np.testing.assert_array_equal(model.predict(NEW), KNeighborsClassifier(1).fit(F, Y[KNOWN]).predict(G))
 
@@ -147,7 +148,9 @@ class TestLabels:
         model = make().fit(X, Y)
         assert len(model.fit(X[:50], Y[:50] * 0 + 3).classes_) == 1 and (model.predict(NEW) == 3).all()
 
-    @pytest.mark.parametrize("name, value", [("classifier", "svm"), ("metric", "l1"), ("metric", None)])
+    @pytest.mark.parametrize(
+        "name, value", [("classifier", "svm"), ("metric", "l1"), ("coefficients", "first"), ("metric", None)]
+    )
     def test_refused(self, name, value):
         with pytest.raises(ValueError, match=f"{name}={value!r} is not known"):
             make(**{name: value}).fit(X, Y)

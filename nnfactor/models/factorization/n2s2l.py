@@ -54,7 +54,9 @@ class N2S2L(NGE):
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
-    classifier, metric : {"nearest_neighbor", "nearest_centroid"}, {"euclidean", "cosine"}, of `predict`, as for `NGE`
+    classifier : {"nearest_neighbor", "nearest_centroid"}, what `predict` compares new samples with, as for `NGE`
+    metric : {"euclidean", "cosine"}, of `predict`
+    coefficients : {"discriminative", "all"}, which ones `predict` compares, as for `NGE`
 
     Attributes
     ----------

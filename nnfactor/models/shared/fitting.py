@@ -46,6 +46,7 @@ MAY_DIFFER = (
     "ridge",
     "classifier",
     "metric",
+    "coefficients",
 )
 
 PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run

@@ -20,6 +20,7 @@ from .labels import LabelledScore, decode_labels, place_labels
 
 Classifier = Literal["nearest_neighbor", "nearest_centroid"]
 Metric = Literal["euclidean", "cosine"]
+Compared = Literal["discriminative", "all"]
 
 CHUNK = 1 << 22  # distances held at once
 
@@ -34,6 +35,7 @@ class LabelledSamples(LabelledScore):
 
     classifier: Classifier
     metric: Metric
+    coefficients: Compared
     classes_: np.ndarray
     n_discriminative_: int
     _labelled: dict[str, Any]  # codes (n_l,), the four tensors of their `Projection`, features once computed
@@ -41,8 +43,8 @@ class LabelledSamples(LabelledScore):
     def predict(self: Any, X: Any) -> Array:
         """Predict the class of every sample by the labelled samples of `fit`; never "unlabelled".
 
-        Compared are the first `n_discriminative_` coefficients of `transform` (all, if that is 0), with those of the
-        nearest labelled sample or the mean of a class, as `classifier` and `metric` say when this is called.
+        Compared are coefficients of `transform`, with those of the nearest labelled sample or the mean of a class, as
+        `coefficients`, `classifier`, `metric` and `transform_method` say when this is called.
 
         Parameters
         ----------
@@ -78,8 +80,9 @@ class LabelledSamples(LabelledScore):
         if (key := (self.transform_method, ridge)) not in kept["features"]:
             # kept where no attribute changes: a loop over single samples would else solve all of them every time
             projection = Projection(*(kept[name].to(device) for name in ("along", "values", "directions", "lengths")))
-            kept["features"] = {key: _solve(projection, *key)[:, : self.n_discriminative_ or None]}
-        V, codes = kept["features"][key].to(device), kept["codes"]
+            kept["features"] = {key: _solve(projection, *key)}
+        q = self.n_discriminative_ if self.coefficients == "discriminative" else 0
+        V, codes = kept["features"][key].to(device)[:, : q or None], kept["codes"]
         if self.classifier == "nearest_neighbor":
             return V, codes
         if self.metric == "cosine":
