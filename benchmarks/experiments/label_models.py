@@ -132,13 +132,15 @@ def _right(y: np.ndarray, guess: np.ndarray) -> float:
 def _fitter(job: Job) -> Fit:
     if job.method in FACTORIZATIONS:
         return partial(_fit_factorizations, job)
-    return lambda X, y: [_quiet(_classifier(job.method, point).fit, X, y).predict for point in job.points]
+    return lambda X, y: [
+        partial(_quiet, _quiet(_classifier(job.method, point).fit, X, y).predict) for point in job.points
+    ]
 
 
-def _quiet(fit: Callable[[Any, np.ndarray], Any], X: Any, y: np.ndarray) -> Any:
-    """Fit without the divisions by zero of LabelSpreading, which has samples that no label reaches."""
+def _quiet(call: Callable[..., Any], *arguments: Any) -> Any:
+    """Pass over the divisions by zero of LabelSpreading, which has samples that no label reaches."""
     with np.errstate(all="ignore"):
-        return fit(X, y)
+        return call(*arguments)
 
 
 def _dense(X: Any) -> Any:
