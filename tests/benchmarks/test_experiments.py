@@ -580,6 +580,7 @@ SMALL = {
     "dpca_accuracy": ['parameters.problems=["iris"]', "parameters.runs=1", "parameters.eta=[1]"],
     "kernel_nmf_accuracy": ["parameters.iterations=5", "parameters.runs=1", "parameters.sigmas=[1, 2]"],
     "kernel_nmf_noise": ["parameters.iterations=5", "parameters.runs=1", "parameters.salt_and_pepper=[0.2]"],
+    "label_models": ["parameters.labels=[4]", "parameters.iterations=10", "parameters.most_components=15"],
     "srlsc_accuracy": ['parameters.problems=["faces_16x16"]', "parameters.labelled.faces_16x16=[2]"],
     "srlsc_out_of_sample": ['parameters.problems=["faces_16x16"]', "parameters.labelled.faces_16x16=[2]"],
     "srlsc_noise": ["parameters.labelled.faces_16x16=[2]", "parameters.noise=[0]"],
