@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..cache import TensorCache
-from ..factors import contract_others, khatri_rao
+from ..factors import contract_others, gram, khatri_rao
 
 LEAST_ROWS = 32  # of a block of a reconstruction: with fewer, moving the result outweighs the product
 
@@ -48,10 +48,13 @@ class Data(ABC):
         What is kept of the data, by terms too; its values depend on the data beside their own inputs.
     chunk : int
         Entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it.
+    peak : float
+        The largest weight of an entry; 1 but for `Weighted`.
     """
 
     cut = 1
     chunk = 1 << 18
+    peak = 1.0
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
         self.shape, self.order, self.dtype, self.device = tuple(shape), len(shape), dtype, device
@@ -121,6 +124,22 @@ class Data(ABC):
             return P
         others = [F for b, F in enumerate(here) if b != at]
         return self.cache(("mttkrp", mode), (P, *others), lambda: contract_others(P, here, at))
+
+    def completed(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Give the linear part of `||X - [[factors]]||^2` in the factor of a mode, beside `peak` times the Gram.
+
+        It is `mttkrp`; of weighted data it depends on the factor itself: that of a majoriser which touches there.
+        """
+        return self.mttkrp(factors, mode)
+
+    def distance_sq(self, factors: Sequence[Tensor], mode: int = 0) -> Tensor:
+        """Compute `||X||^2 - 2 <X, Y> + ||Y||^2`, `(...)`, float64: after a sweep its products are in the caches.
+
+        <X, Y> comes from the MTTKRP of `mode`. Correct to rounding of `||X||^2`; `residual_sq` has no such error.
+        """
+        cross = (self.mttkrp(factors, mode) * factors[mode]).sum(-2).sum(-1, dtype=torch.float64)
+        square = reduce(torch.mul, map(gram, factors)).sum((-2, -1), dtype=torch.float64)
+        return (self.sqnorm() - 2 * cross + square).clamp(min=0)
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """Compute `||X - [[factors]]||^2` for every problem: `(...)`, float64, from the residual itself (kept)."""

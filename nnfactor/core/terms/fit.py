@@ -75,30 +75,26 @@ class Fit(DataTerm):
     def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
         """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams.
 
-        Times `weight (..., 1, 1) >= 0` if there is one; then the linear part is a new tensor. For samples of a matrix
-        it multiplies the other factor, which is smaller than the product.
+        Of weighted data it is the block of a majoriser that touches at these factors. Times `weight (..., 1, 1) >= 0`
+        if there is one; then the linear part is a new tensor. For samples of a matrix it multiplies the other factor,
+        which is smaller than the product.
         """
-        Fs, mode = [factors[m] for m in self.modes], self.modes.index(name)
+        data, Fs, mode = self.data, [factors[m] for m in self.modes], self.modes.index(name)
         G = reduce(torch.mul, [gram(factors[m]) for m in self.modes if m != name])
+        G = G if data.peak == 1 else G * data.peak
         if weight is None:
-            return Block(quads=(Quad(G),), linear_minus=self.data.mttkrp(Fs, mode))
-        of_samples = self.data.order == 2 and mode == 0
-        linear = self.data.times(weight * Fs[1]) if of_samples else weight * self.data.mttkrp(Fs, mode)
+            return Block(quads=(Quad(G),), linear_minus=data.completed(Fs, mode))
+        of_samples = data.order == 2 and mode == 0 and not data.weighted
+        linear = data.times(weight * Fs[1]) if of_samples else weight * data.completed(Fs, mode)
         return Block(quads=(Quad(weight * G),), linear_minus=linear)
 
     def value(self, factors: Factors) -> Tensor:
-        """Compute `||X||^2 - 2 <X, Y> + ||Y||^2`, at least 0: after a sweep its products are in the caches.
-
-        Correct to rounding of `||X||^2`; `direct` has no such error.
-        """
+        """Compute the distance from products that are kept, or summed anew where entries have weights."""
         return self.value_from(factors, 0)
 
     def value_from(self, factors: Factors, mode: int) -> Tensor:
         """Compute the same from the MTTKRP of a mode, e.g. the one with which the next sweep begins."""
-        Fs = [factors[m] for m in self.modes]
-        cross = (self.data.mttkrp(Fs, mode) * Fs[mode]).sum(-2).sum(-1, dtype=torch.float64)
-        square = reduce(torch.mul, map(gram, Fs)).sum((-2, -1), dtype=torch.float64)
-        return (self.data.sqnorm() - 2 * cross + square).clamp(min=0)
+        return self.data.distance_sq([factors[m] for m in self.modes], mode)
 
     def direct(self, factors: Factors) -> Tensor:
         """Sum the residual itself: this needs all entries of the model, and nothing cancels."""

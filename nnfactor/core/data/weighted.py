@@ -1,0 +1,262 @@
+"""Data whose entries count differently, or not at all: missing ones have weight 0.
+
+What a model needs of them are sums over all entries with the weights inside: of the gradient and of the divergence. For
+the squared distance the gradient is that of complete data whose hidden entries are those of the model itself
+(expectation-maximisation), so that every rule for complete data works, and none raises the objective.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from math import prod
+from typing import Any, Self, cast
+
+import torch
+from torch import Tensor
+
+from .. import divergence as div
+from ..factors import contract_others, gram
+from .base import Data, add_product, product_blocks, sum64, sum_of
+from .dense import Dense
+
+
+class Weighted(Data):
+    """Data with a weight >= 0 for each entry.
+
+    `mttkrp` is that of the entries times their weights. `times` and `times_transposed`, from which starts are made, are
+    those of complete data, whose hidden entries are the products of row and column means.
+
+    Parameters
+    ----------
+    data : Data
+        The entries times their weights; 0 where the weight is.
+    peak : float
+        The largest weight.
+    """
+
+    def __init__(self, data: Data, peak: float, *inputs: Tensor) -> None:
+        super().__init__(data.shape, data.dtype, data.device, *data.cache.data, *inputs)
+        self.data, self.peak, self.cut, self.read_in = data, peak, data.cut, data.read_in
+        self.entries_read, self.rows_per_problem = 2 * data.entries_read, data.rows_per_problem
+
+    @abstractmethod
+    def weigh(self, factors: Sequence[Tensor], mode: int, exponent: float = 1.0) -> Tensor:
+        """Compute the MTTKRP of `W Y^exponent`, `Y = [[factors]]`: `(..., d_mode, k)`, a new tensor."""
+
+    @abstractmethod
+    def weights_times(self, F: Tensor) -> Tensor:
+        """Multiply the matrix of the weights by `F (columns, c)`."""
+
+    @abstractmethod
+    def weights_times_transposed(self, F: Tensor) -> Tensor:
+        """Multiply the transposed matrix of the weights by `F (rows, c)`."""
+
+    @abstractmethod
+    def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
+        """Compute `sum_j w_ij z_j z_j'` for some samples i; the rows z_j of `Z (m, k)` are features: `(r, k, k)`."""
+
+    def residual_products(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Compute the MTTKRP of `W (X - Y)`, `Y = [[factors]]`: `(..., d_mode, k)`."""
+        return self.data.mttkrp(factors, mode) - self.weigh(factors, mode)
+
+    def mttkrp(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Contract the weighted entries; hidden ones are 0."""
+        return self.data.mttkrp(factors, mode)
+
+    def completed(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Compute the MTTKRP of the data completed by the model, times `peak`: `peak Y + W (X - Y)`."""
+        model = (gram_of_others(factors, mode) * self.peak @ factors[mode].mT).mT
+        return (self.residual_products(factors, mode) + model).clamp_(min=0)
+
+    def distance_sq(self, factors: Sequence[Tensor], mode: int = 0) -> Tensor:
+        """Compute `sum w (x - y)^2` for every problem, `(...)`, float64, correct to rounding of `sum w x^2`."""
+        twice = self.data.mttkrp(factors, mode) * 2 - self.weigh(factors, mode)
+        cross = (twice * factors[mode]).sum(-2).sum(-1, dtype=torch.float64)
+        return (self.sqnorm() - cross).clamp(min=0)
+
+    def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
+        """Compute the MTTKRPs of `W Y^(beta-2) X` and of `W Y^(beta-1)`."""
+        if beta == 2:
+            return self.data.mttkrp(factors, mode), self.weigh(factors, mode)
+        return self.data.ratio_products(factors, mode, beta)[0], self.weigh(factors, mode, beta - 1).clamp_(min=0)
+
+    def times(self, F: Tensor) -> Tensor:
+        """Multiply the data, completed by products of row and column means."""
+        r, c = self._means()
+        return self.data.times(F) + r * (c * F).sum(-2, keepdim=True) - r * self.weights_times(c * F)
+
+    def times_transposed(self, F: Tensor) -> Tensor:
+        """Multiply the transposed data, completed in the same way."""
+        r, c = self._means()
+        return (
+            self.data.times_transposed(F) + c * (r * F).sum(-2, keepdim=True) - c * self.weights_times_transposed(r * F)
+        )
+
+    def _means(self) -> tuple[Tensor, Tensor]:
+        """Estimate `x_ij` by `r_i c_j`: weighted means of rows, over those of columns relative to all (kept)."""
+
+        def estimate() -> tuple[Tensor, Tensor]:
+            one = lambda d: torch.ones(d, 1, dtype=self.dtype, device=self.device)
+            sides = prod(self.shape[: self.cut]), prod(self.shape[self.cut :])
+            over = lambda a, b: torch.where(b > 0, a / torch.where(b > 0, b, 1), 0)
+            rows = over(self.data.times(one(sides[1])), self.weights_times(one(sides[1])))
+            columns = over(self.data.times_transposed(one(sides[0])), self.weights_times_transposed(rows))
+            return rows, columns
+
+        return self.cache("means", (), estimate)
+
+    def observed(self, mode: int) -> Tensor:
+        """Tell which slices of a mode have an entry of positive weight: bool, `(d_mode, 1)`."""
+        ones = [torch.ones(d, 1, dtype=self.dtype, device=self.device) for d in self.shape]
+        return self.weigh(ones, mode) > 0
+
+    def total_weight(self) -> Tensor:
+        """Add all weights, a float64 scalar (kept)."""
+        ones = [torch.ones(d, 1, dtype=self.dtype, device=self.device) for d in self.shape]
+        return self.cache("total", (), lambda: self.weigh(ones, 0).sum(dtype=torch.float64))
+
+    def mean(self) -> Tensor:
+        """Average the entries, weighted."""
+        total = self.total_weight()
+        return self.data._summary()[2] / torch.where(total > 0, total, 1)
+
+    def smallest(self) -> float:
+        """Find the smallest entry of positive weight."""
+        return float(self._summary()[0])
+
+    def samples(self) -> Any:
+        """Refuse: distances and kernels need all entries."""
+        raise ValueError(
+            "X has hidden or weighted entries, which distances and kernels cannot weigh; hand in a graph, or complete "
+            "data"
+        )
+
+
+class WeightedDense(Weighted):
+    """Dense data of any order with a dense array of weights of the same shape; each product makes the model once.
+
+    Parameters
+    ----------
+    X, W : Tensor (n, d_1, ..., d_r)
+        Entries times their weights, and the weights, >= 0. X is 0 where W is.
+    cut : int, optional, as for `Dense`
+    """
+
+    def __init__(self, X: Tensor, W: Tensor, cut: int | None = None) -> None:
+        data = Dense(X, cut)
+        super().__init__(data, float(W.max()), W)
+        self.weights = Dense(W, data.cut)
+        self.binary = bool(((W == 0) | (W == 1)).all())
+
+    @property
+    def _base(self) -> Dense:
+        return cast(Dense, self.data)
+
+    def weights_times(self, F: Tensor) -> Tensor:
+        """Multiply the weights."""
+        return self.weights.times(F)
+
+    def weights_times_transposed(self, F: Tensor) -> Tensor:
+        """Multiply the transposed weights."""
+        return self.weights.times_transposed(F)
+
+    def entries(self) -> Iterator[Tensor]:
+        """Iterate over the entries of positive weight."""
+        step = self.rows_at_once(self._base.matrix.shape[1])
+        for X, W in zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True):
+            seen = W > 0
+            yield X[seen] / W[seen] if bool(seen.any()) else X.new_zeros(1)
+
+    def scaled(self, factor: float) -> Self:
+        """Multiply the entries."""
+        return cast(Self, WeightedDense(self._base.scaled(factor).X, self.weights.X, self.cut))
+
+    def take(self, rows: Tensor) -> "WeightedDense":
+        """Copy some samples and their weights."""
+        return WeightedDense(self._base.X.index_select(0, rows), self.weights.X.index_select(0, rows), 1)
+
+    def by_samples(self) -> "Data":
+        """View the same arrays with a sample in each row."""
+        return self if self.cut == 1 else WeightedDense(self._base.X, self.weights.X, 1)
+
+    def weigh(self, factors: Sequence[Tensor], mode: int, exponent: float = 1.0) -> Tensor:
+        """Sum over blocks of the model."""
+        floor = None if exponent == 1 else self._base._floor()
+
+        def part(rows: slice, Y: Tensor) -> Tensor:
+            Y = Y if floor is None else Y.clamp_(min=floor).pow_(exponent)
+            return Y.mul_(self.weights.matrix[rows])
+
+        return self._contract(factors, mode, part)
+
+    def residual_products(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Sum over blocks of the residual."""
+        return self._contract(factors, mode, self._residual)
+
+    def _residual(self, rows: slice, Y: Tensor) -> Tensor:
+        """Compute `W (X - Y)` of a block, over Y."""
+        Y.mul_(self.weights.matrix[rows])
+        return torch.sub(self._base.matrix[rows], Y, out=Y)
+
+    def distance_sq(self, factors: Sequence[Tensor], mode: int = 0) -> Tensor:
+        """Sum the residual itself: nothing cancels."""
+        blocks = product_blocks(*self._base._groups(factors), self.chunk)
+        return sum_of(sum64(self._squares(rows, Y), Y.dim() - 2) for rows, Y in blocks)
+
+    def _squares(self, rows: slice, Y: Tensor) -> Tensor:
+        W = self.weights.matrix[rows]
+        if self.binary:
+            return self._residual(rows, Y).square_()
+        return torch.where(W > 0, (self._base.matrix[rows] - W * Y).square_() / torch.where(W > 0, W, 1), 0)
+
+    def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
+        """Sum `w d_beta(x, y)`, float64."""
+        if beta == 2:
+            return self.distance_sq(factors)
+        floor, total = self._base._floor(), None
+        for rows, Y in product_blocks(*self._base._groups(factors), self.chunk):
+            Y, W = Y.clamp_(min=floor), self.weights.matrix[rows]
+            X = torch.where(W > 0, self._base.matrix[rows] / torch.where(W > 0, W, 1), Y)
+            part = sum64(W * div.loss(X, Y, beta), Y.dim() - 2)
+            total = part if total is None else total + part
+        return cast(Tensor, total).clamp(min=0)
+
+    def sqnorm(self) -> Tensor:
+        """Compute `sum w x^2` (kept)."""
+
+        def squares() -> Tensor:
+            step = self.rows_at_once(self._base.matrix.shape[1])
+            pairs = zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True)
+            return sum_of((X.double().square() / torch.where(W > 0, W, 1)).sum() for X, W in pairs)
+
+        return self.cache("sqnorm", (), squares)
+
+    def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
+        """Multiply weights by the products of pairs of columns, those on and above the diagonal."""
+        W = self.weights.X[rows].flatten(1).to(Z.dtype)
+        return pair_products(lambda P: W @ P, Z)
+
+    def _contract(self, factors: Sequence[Tensor], mode: int, part: Any) -> Tensor:
+        """Contract a matrix that is made of the model, block by block, with all factors but one."""
+        left, right = self._base._groups(factors)
+        inside, total = mode < self.cut, None
+        for rows, Y in product_blocks(left, right, self.chunk):
+            total = add_product(total, part(rows, Y), rows, left, right, inside)
+        here, at = (factors[: self.cut], mode) if inside else (factors[self.cut :], mode - self.cut)
+        return contract_others(cast(Tensor, total), here, at)
+
+
+def gram_of_others(factors: Sequence[Tensor], mode: int) -> Tensor:
+    """Multiply the Grams of all factors but one, `(..., k, k)`."""
+    return reduce(torch.mul, (gram(F) for b, F in enumerate(factors) if b != mode))
+
+
+def pair_products(times: Callable[[Tensor], Tensor], Z: Tensor) -> Tensor:
+    """Make symmetric `(r, k, k)` of `times(P)`, P the products of pairs of columns of `Z (m, k)`."""
+    k = Z.shape[1]
+    i, j = torch.triu_indices(k, k, device=Z.device)
+    found = times(Z[:, i] * Z[:, j])
+    G = found.new_empty(len(found), k, k)
+    G[:, i, j] = found
+    G[:, j, i] = found
+    return G
