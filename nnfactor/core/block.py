@@ -142,6 +142,8 @@ class Block:
         `(..., n, k)` or what broadcasts to it: the linear part, `-2 <linear_minus - linear_plus, F>`. None: zero.
     quadratic : bool
         False where the linear part holds at the current `F` only (beta-divergences).
+    row_grams : Tensor or None
+        A Gram matrix for each row, stored as `(..., k, k, n)`: another quadratic part, `sum_i f_i' G_i f_i`.
     powers : (float, float)
         The lowest and the highest power of an entry of F in the majoriser that the multiplicative rule minimises (0 is
         the logarithm): its safe exponent is one over their difference (Yang and Oja 2011).
@@ -152,6 +154,7 @@ class Block:
     linear_plus: Tensor | None = None
     quadratic: bool = True
     powers: tuple[float, float] = (1.0, 2.0)
+    row_grams: Tensor | None = None
 
     def __add__(self, other: Block) -> Block:
         return Block(
@@ -160,6 +163,7 @@ class Block:
             _plus(self.linear_plus, other.linear_plus),
             self.quadratic and other.quadratic,
             (min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
+            _plus(self.row_grams, other.row_grams),
         )
 
     @property
@@ -189,8 +193,11 @@ class Block:
         return replace(self, quads=tuple(q for q in self.quads if all(q is not other for other in quads)))
 
     def gradient_plus(self, F: Tensor) -> Tensor:
-        """Compute the positive part of half the gradient: `linear_plus` and the positive quads."""
-        return _total([q for q in self.quads if q.sign > 0], self.linear_plus, F)
+        """Compute the positive part of half the gradient: `linear_plus`, the positive quads and the Grams of rows."""
+        if self.row_grams is None:
+            return _total([q for q in self.quads if q.sign > 0], self.linear_plus, F)
+        own = (self.row_grams * F.mT.unsqueeze(-3)).sum(-2).mT
+        return _total([q for q in self.quads if q.sign > 0], _plus(own, self.linear_plus), F)
 
     def gradient_minus(self, F: Tensor) -> Tensor:
         """Compute the negative part of half the gradient: `linear_minus` and the negative quads."""

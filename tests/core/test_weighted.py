@@ -112,7 +112,9 @@ def test_samples_scales_and_grams(kind, order):
     part = data.take(rows)
     few = [factors[0][rows], *factors[1:]]
     torch.testing.assert_close(part.distance_sq(few), (W * (X - model(factors)) ** 2)[rows].sum())
-    torch.testing.assert_close(data.scaled(4.0).distance_sq([4 * factors[0], *factors[1:]]), 16 * data.distance_sq(factors))
+    torch.testing.assert_close(
+        data.scaled(4.0).distance_sq([4 * factors[0], *factors[1:]]), 16 * data.distance_sq(factors)
+    )
     assert data.by_samples().cut == 1
     for mode in range(order):
         seen = (W > 0).any(tuple(m for m in range(order) if m != mode)) if order > 2 else (W > 0).any(1 - mode)

@@ -50,11 +50,14 @@ class Data(ABC):
         Entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it.
     peak : float
         The largest weight of an entry; 1 but for `Weighted`.
+    weighted : bool
+        Whether entries count differently, or not at all; what needs whole samples refuses such data.
     """
 
     cut = 1
     chunk = 1 << 18
     peak = 1.0
+    weighted = False
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
         self.shape, self.order, self.dtype, self.device = tuple(shape), len(shape), dtype, device
@@ -140,6 +143,18 @@ class Data(ABC):
         cross = (self.mttkrp(factors, mode) * factors[mode]).sum(-2).sum(-1, dtype=torch.float64)
         square = reduce(torch.mul, map(gram, factors)).sum((-2, -1), dtype=torch.float64)
         return (self.sqnorm() - 2 * cross + square).clamp(min=0)
+
+    def completed_square(self, factors: Sequence[Tensor]) -> Tensor:
+        """Compute the constant that goes with `completed`, `(...)`, float64: `||X||^2` unless there are weights."""
+        return self.sqnorm()
+
+    def observed(self, mode: int) -> Tensor:
+        """Tell which slices of a mode have an entry of positive weight: bool, `(d_mode, 1)`."""
+        return torch.ones(self.shape[mode], 1, dtype=torch.bool, device=self.device)
+
+    def has_few(self, n_components: int) -> bool:
+        """Whether so few entries count that a Gram for every row is worth its cost."""
+        return False
 
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """Compute `||X - [[factors]]||^2` for every problem: `(...)`, float64, from the residual itself (kept)."""

@@ -10,9 +10,8 @@ from .. import divergence as div
 from ..cache import tiny
 from ..factors import multiply_column_sums
 from .base import Data, sum_of
-from .csr import CSR
 from .stored_entries import StoredEntries, each_problem
-from .weighted import Weighted, gram_of_others, pair_products
+from .weighted import PartialSamples, Weighted, gram_of_others
 
 
 class MostlyObserved(Weighted):
@@ -33,6 +32,15 @@ class MostlyObserved(Weighted):
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the entries, hidden ones as zeros."""
         return self.data.entries()
+
+    def samples(self) -> PartialSamples:
+        """Give entries and which of them are seen."""
+        X = self.data.samples()
+        if not isinstance(X, Tensor):
+            return super().samples()
+        seen = torch.ones_like(X, dtype=torch.bool)
+        seen[tuple(index.long() for index in self.hidden.coordinates())] = False
+        return PartialSamples(X, seen)
 
     def scaled(self, factor: float) -> Self:
         """Multiply the entries."""
@@ -76,11 +84,6 @@ class MostlyObserved(Weighted):
         cost = lambda y: div.loss(torch.zeros_like(y), y.clamp(min=tiny(y.dtype)), beta).sum()
         zero = lambda *Fs: sum_of(cost(y) for _, y in self.hidden.at_entries(Fs))
         return (self.data.divergence(factors, beta) - each_problem(zero, factors)).clamp(min=0)
-
-    def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
-        """Take what the hidden entries of a sample would add from the Gram of all features."""
-        hidden = self.hidden.samples()[rows]
-        return pair_products(lambda P: P.sum(0) - CSR.from_scipy(hidden, self.device, Z.dtype).product(P), Z)
 
 
 class Observed(Weighted):
@@ -144,10 +147,6 @@ class Observed(Weighted):
         pairs = lambda: zip(self.data.entries(), self.weights.entries(), strict=True)
         square = lambda x, w: _weighted_loss(x.double(), w.double(), torch.zeros_like(x, dtype=torch.float64), 2, 0)
         return self.cache("sqnorm", (), lambda: sum_of(square(x, w) for x, w in pairs()))
-
-    def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
-        """Sum over the stored entries of a sample."""
-        return pair_products(CSR.from_scipy(self.weights.samples()[rows], self.device, Z.dtype).product, Z)
 
 
 def _weighted_loss(x: Tensor, w: Tensor, y: Tensor, beta: float, floor: float) -> Tensor:

@@ -6,7 +6,8 @@ the squared distance the gradient is that of complete data whose hidden entries 
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from math import prod
 from typing import Any, Self, cast
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import divergence as div
-from ..factors import contract_others, gram
+from ..factors import components, contract_others, gram
 from .base import Data, add_product, product_blocks, sum64, sum_of
 from .dense import Dense
 
@@ -34,6 +35,8 @@ class Weighted(Data):
         The largest weight.
     """
 
+    weighted = True
+
     def __init__(self, data: Data, peak: float, *inputs: Tensor) -> None:
         super().__init__(data.shape, data.dtype, data.device, *data.cache.data, *inputs)
         self.data, self.peak, self.cut, self.read_in = data, peak, data.cut, data.read_in
@@ -51,9 +54,33 @@ class Weighted(Data):
     def weights_times_transposed(self, F: Tensor) -> Tensor:
         """Multiply the transposed matrix of the weights by `F (rows, c)`."""
 
-    @abstractmethod
     def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
         """Compute `sum_j w_ij z_j z_j'` for some samples i; the rows z_j of `Z (m, k)` are features: `(r, k, k)`."""
+        here = torch.arange(self.shape[0], device=self.device)[rows]
+        return self.take(here).weighted_grams(Z.to(self.dtype), 0).to(Z.dtype).movedim(-1, 0)
+
+    def weighted_grams(self, Z: Tensor, mode: int) -> Tensor:
+        """Compute `sum_j w_ij z_j z_j'` for all rows i (mode 0) or columns (1) of the matrix, `(..., k, k, rows)`.
+
+        Each pair of columns of `Z (..., m, k)` is multiplied once.
+        """
+        k = Z.shape[-1]
+        i, j = torch.triu_indices(k, k, device=Z.device)
+        columns = components(Z)
+        pairs = (columns[..., i, :] * columns[..., j, :]).mT
+        found = components((self.weights_times_transposed if mode else self.weights_times)(pairs))
+        G = found.new_empty(*found.shape[:-2], k, k, found.shape[-1])
+        G[..., i, j, :] = found
+        G[..., j, i, :] = found
+        return G
+
+    def has_few(self, n_components: int) -> bool:
+        """Whether so few entries count that exact blocks, k times as costly, are faster than completed data."""
+        return self.order == 2 and float(self._share()) < min(0.5, 4 / n_components)
+
+    def _share(self) -> Tensor:
+        """Compute the mean weight, relative to the largest: of it a majoriser makes its steps smaller."""
+        return self.total_weight() / (prod(self.shape) * self.peak)
 
     def residual_products(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         """Compute the MTTKRP of `W (X - Y)`, `Y = [[factors]]`: `(..., d_mode, k)`."""
@@ -67,6 +94,12 @@ class Weighted(Data):
         """Compute the MTTKRP of the data completed by the model, times `peak`: `peak Y + W (X - Y)`."""
         model = (gram_of_others(factors, mode) * self.peak @ factors[mode].mT).mT
         return (self.residual_products(factors, mode) + model).clamp_(min=0)
+
+    def completed_square(self, factors: Sequence[Tensor]) -> Tensor:
+        """Compute `sum w x^2 + (peak - w) y^2`, the sum of squares of the completed data, `(...)`, float64."""
+        model = reduce(torch.mul, map(gram, factors)).sum((-2, -1), dtype=torch.float64) * self.peak
+        seen = (self.weigh(factors, 0) * factors[0]).sum(-2).sum(-1, dtype=torch.float64)
+        return self.sqnorm() + (model - seen).clamp(min=0)
 
     def distance_sq(self, factors: Sequence[Tensor], mode: int = 0) -> Tensor:
         """Compute `sum w (x - y)^2` for every problem, `(...)`, float64, correct to rounding of `sum w x^2`."""
@@ -124,12 +157,22 @@ class Weighted(Data):
         """Find the smallest entry of positive weight."""
         return float(self._summary()[0])
 
-    def samples(self) -> Any:
-        """Refuse: distances and kernels need all entries."""
-        raise ValueError(
-            "X has hidden or weighted entries, which distances and kernels cannot weigh; hand in a graph, or complete "
-            "data"
-        )
+    def samples(self) -> "PartialSamples":
+        """Give the entries and which of them are seen; of dense data only."""
+        raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
+
+
+@dataclass(frozen=True, eq=False)
+class PartialSamples:
+    """Samples `(n, ...)`, and which of their entries count: distances are over those that two have in common."""
+
+    entries: Tensor
+    seen: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of the samples."""
+        return self.entries.shape
 
 
 class WeightedDense(Weighted):
@@ -166,6 +209,11 @@ class WeightedDense(Weighted):
         for X, W in zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True):
             seen = W > 0
             yield X[seen] / W[seen] if bool(seen.any()) else X.new_zeros(1)
+
+    def samples(self) -> PartialSamples:
+        """Give entries without their weights, and which are seen."""
+        W = self.weights.X
+        return PartialSamples(self._base.X if self.binary else self._base.X / torch.where(W > 0, W, 1), W > 0)
 
     def scaled(self, factor: float) -> Self:
         """Multiply the entries."""
@@ -231,11 +279,6 @@ class WeightedDense(Weighted):
 
         return self.cache("sqnorm", (), squares)
 
-    def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
-        """Multiply weights by the products of pairs of columns, those on and above the diagonal."""
-        W = self.weights.X[rows].flatten(1).to(Z.dtype)
-        return pair_products(lambda P: W @ P, Z)
-
     def _contract(self, factors: Sequence[Tensor], mode: int, part: Any) -> Tensor:
         """Contract a matrix that is made of the model, block by block, with all factors but one."""
         left, right = self._base._groups(factors)
@@ -249,14 +292,3 @@ class WeightedDense(Weighted):
 def gram_of_others(factors: Sequence[Tensor], mode: int) -> Tensor:
     """Multiply the Grams of all factors but one, `(..., k, k)`."""
     return reduce(torch.mul, (gram(F) for b, F in enumerate(factors) if b != mode))
-
-
-def pair_products(times: Callable[[Tensor], Tensor], Z: Tensor) -> Tensor:
-    """Make symmetric `(r, k, k)` of `times(P)`, P the products of pairs of columns of `Z (m, k)`."""
-    k = Z.shape[1]
-    i, j = torch.triu_indices(k, k, device=Z.device)
-    found = times(Z[:, i] * Z[:, j])
-    G = found.new_empty(len(found), k, k)
-    G[:, i, j] = found
-    G[:, j, i] = found
-    return G

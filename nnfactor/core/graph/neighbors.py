@@ -7,7 +7,7 @@ n x n, on the device where the data are. Distances between two sets of samples, 
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..data.as_data import as_tensor, is_sparse, read_csr
 from ..data.base import power_of_two
+from ..data.weighted import PartialSamples
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
 
@@ -112,8 +113,54 @@ class SparsePoints(Points):
         return torch.stack([inner_products(D, D.T) for D in steps])
 
 
+class PartialPoints(Points):
+    """Samples with hidden entries: distances are over the features that both have, scaled up to all m.
+
+    `d_ij^2 = m / m_ij sum_f (x_if - x_jf)^2` over the m_ij common features; infinite without any.
+    """
+
+    def __init__(self, X: Tensor, seen: Tensor) -> None:
+        self.X, self.device, self.unit = X, X.device, power_of_two(float(X.abs().max()))
+        self.seen = seen.double()
+        self._place(X.double() / self.unit)
+        norms = row_squares(self.samples) * X.shape[1]  # scaled up by m at most
+        self.pairs_at_once = max(1, BUDGET // X.shape[1])
+        eta = (2 * X.shape[1] + 16) * torch.finfo(torch.float64).eps
+        self.high, self.slack = norms * eta, 2 * eta * norms
+
+    def upper(self, rows: Tensor) -> Tensor:
+        """Bound the squared distances of some rows to all samples, `(len(rows), n)`; a new tensor."""
+        x, w = self.samples[rows], self.seen[rows]
+        squares = torch.addmm(x.square() @ self.seen.mT, w, self.columns.square())
+        squares = squares.addmm_(x, self.columns, alpha=-2).clamp_(min=0)
+        common = w @ self.seen.mT
+        scaled = torch.where(common > 0, squares * (self.X.shape[1] / common.clamp(min=1)), torch.inf)
+        return scaled.add_(self.high[rows, None]).add_(self.high)
+
+    def take(self, rows: np.ndarray) -> "PartialPoints":
+        """Return some of the samples, in the same unit."""
+        part = cast("PartialPoints", super().take(rows))
+        part.seen = self.seen[rows]
+        return part
+
+    def local_grams(self, i: Tensor, near: Tensor) -> Tensor:
+        """Refuse: products of differences need all entries."""
+        raise ValueError("graph='linear_neighborhood' needs complete samples, and X has hidden entries")
+
+    def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
+        common = self.seen[i] * self.seen[j]
+        squares = (self.samples[i] - self.samples[j]).square_().mul_(common).sum(1)
+        count = common.sum(1)
+        return torch.where(count > 0, squares * (self.X.shape[1] / count.clamp(min=1)), torch.inf)
+
+
 def read_points(X: Any) -> Points:
-    """Read samples `(n, ...)`, flattened, dense or sparse; a ValueError or TypeError says what is wrong with them."""
+    """Read samples `(n, ...)`, flattened, dense or sparse; a ValueError or TypeError says what is wrong with them.
+
+    `PartialSamples` have hidden entries.
+    """
+    if isinstance(X, PartialSamples):
+        return PartialPoints(X.entries.flatten(1), X.seen.flatten(1))
     sparse = is_sparse(X)
     X = read_csr(X, dtype=np.float64) if sparse else as_tensor(X)
     if X.ndim < 2 or 0 in X.shape:

@@ -1,6 +1,7 @@
 """Hierarchical alternating least squares: minimisation over one column after the other."""
 
 from collections.abc import Callable, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -19,10 +20,13 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     `f_j = max(0, f_j + (m_j - F g_j) / g_jj)` for a fit alone: m_j is column j of its product with the data, G its Gram
     (entries of any sign). Graphs couple rows, never columns: with D - S <= 2 D each column still has a closed form, and
     a sweep takes one sparse product. A column whose curvature is 0 (to rounding, against the largest) stays as it is.
+    With a Gram for each row every row is minimised by its own, exactly as well.
     """
     if torch.is_grad_enabled():  # columns are written in place
         with torch.no_grad():
             return hals(F, block, sweeps)
+    if block.row_grams is not None:
+        return _by_own_grams(F, block, sweeps)
     G, rest = split_gram(block, F, "hals")
     curvature = bound_curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
@@ -42,6 +46,26 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
         if i and rest:
             linear.copy_(components(collect_linear(block, rest, F), scale))
         sweep()
+    return F
+
+
+def _by_own_grams(F: Tensor, block: Block, sweeps: int) -> Tensor:
+    """Minimise over one column after the other; the quads, if any, are a Gram that all rows share."""
+    G = cast(Tensor, block.row_grams)
+    for q in block.quads:
+        if q.row_matrix is not None or q.columns is not None or q.sign < 0:
+            raise ValueError("rows with a Gram of their own cannot be coupled by a graph; fit completed data instead")
+        shared = q.column_matrix if q.mixes_columns else torch.diag_embed(q.column_matrix.squeeze(-2))
+        G = G + shared.unsqueeze(-1)
+    F = clone_factor(F)
+    columns, linear = components(F), components(cast(Tensor, block.net_linear()))
+    curvature = G.diagonal(dim1=-3, dim2=-2).mT
+    floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
+    inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
+    for _ in range(sweeps):
+        for j in range(F.shape[-1]):
+            left = linear[..., j, :] - (columns * G[..., j, :, :]).sum(-2)
+            columns[..., j, :].addcmul_(left, inverse[..., j, :]).clamp_(min=0)
     return F
 
 

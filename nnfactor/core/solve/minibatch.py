@@ -24,13 +24,13 @@ from ..rules.base import Rule
 from ..terms.base import Factors, Term, add_blocks
 from ..terms.batch_laplacian import BatchLaplacian, BatchNeighbourhood
 from ..terms.laplacian import Laplacian
-from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energies, statistics_of, zero_sums
+from ..terms.statistics import KLStatistics, SufficientStatistics, Sums, energies, quadratic, statistics_of, zero_sums
 from .run import State
 
 
 def update_sums(total: Sums, new: Sums, old: Sums | None = None) -> Sums:
     """Return totals with a new share and without an old one, which must be the numbers that were once added."""
-    out = {key: total[key] + share for key, share in new.items()}
+    out = {key: total.get(key, 0) + share for key, share in new.items()}
     return out if old is None else {key: (out[key] - share).clamp_(min=0) for key, share in old.items()}
 
 
@@ -75,7 +75,7 @@ def learn_batch(
     feature of any positive size is at its right size after one application: the rule is a ratio, and blind to the scale
     of a row. Zeros of the bases given stay zeros.
     """
-    fit, graphs, term = cast(Any, terms[0]), cast("Sequence[Laplacian]", terms[1:]), statistics_of(terms[0])
+    fit, graphs, term = cast(Any, quadratic(terms[0])), cast("Sequence[Laplacian]", terms[1:]), statistics_of(terms[0])
     data = fit.data.by_samples()
     here, bare = [replace(fit, data=data), *graphs], [replace(g, norms_of=()) for g in graphs]
     factors = {**bases, "V": start_coefficients(data, bases, term.modes)}
@@ -124,7 +124,7 @@ class MiniBatchSweep:
     def __init__(
         self, terms: Sequence[Term], rules: Mapping[str, Rule], batches: Sequence[np.ndarray], seed: int, n_repeats: int
     ) -> None:
-        self.fit, self.term = cast(Any, terms[0]), statistics_of(terms[0])
+        self.fit, self.term = cast(Any, quadratic(terms[0])), statistics_of(terms[0])
         own = cast("Sequence[Laplacian]", terms[1:])
         self.graphs = [replace(g, norms_of=()) for g in own]
         self.data, self.rules, self.n_repeats = cast(Data, self.fit.data), rules, n_repeats
@@ -132,7 +132,7 @@ class MiniBatchSweep:
         self.piece = self.data.pieces(self.rows)
         self.cuts = [[BatchNeighbourhood(g, rows) for g in own] for rows in batches]
         self.order = np.random.default_rng(seed)
-        if isinstance(self.term, SufficientStatistics):
+        if isinstance(self.term, SufficientStatistics) and not self.data.weighted:
             self.term = replace(self.term, square=self.data.sqnorm())
 
     def begin(self, factors: Factors) -> State:

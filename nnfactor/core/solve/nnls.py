@@ -1,14 +1,26 @@
 """Coefficients of samples on fixed bases: nonnegative least squares, unconstrained, and other divergences."""
 
 from collections.abc import Sequence
+from functools import reduce
+from itertools import repeat
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..block import Block, Quad
-from ..data.base import Data
-from ..factors import as_factor, clone_factor, divide, multiply_transposed, select_rows, write_rows
+from ..data.base import Data, slices
+from ..factors import (
+    as_factor,
+    clone_factor,
+    divide,
+    gram,
+    khatri_rao,
+    multiply_transposed,
+    select_rows,
+    write_rows,
+)
 from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
 from ..rules.multiplicative import multiplicative
@@ -23,19 +35,21 @@ LIFT = 1e-3  # zeros of a start become this share of one that knows the sum of a
 def nnls(G: Tensor, B: Tensor, max_rounds: int = 100) -> Tensor:
     """`min x' G x - 2 b' x` over x >= 0 for every row b of B: nonnegative least squares from its normal equations.
 
-    `G (k, k)` is the Gram matrix of the bases, `B (n, k)` the data against them; the answer is `(n, k)`, float64. A
-    zero basis column gets coefficient 0. Block principal pivoting (Kim and Park 2011), all rows at once, started from
-    coordinate descent; a row that does not settle (nearly dependent bases) is solved by `scipy.optimize.nnls`. Where
-    the minimisers are many (dependent bases), it is nearly the shortest of them, whatever the other rows are.
+    `G (k, k)` is the Gram matrix of the bases, or `(n, k, k)` one for each row, `B (n, k)` the data against them; the
+    answer is `(n, k)`, float64. A zero basis column gets coefficient 0. Block principal pivoting (Kim and Park 2011),
+    all rows at once, started from coordinate descent; a row that does not settle (nearly dependent bases) is solved by
+    `scipy.optimize.nnls`. Where the minimisers are many (dependent bases), it is nearly the shortest of them, whatever
+    the other rows are.
     """
     G, B = G.double(), B.double()
-    d = G.diagonal().clamp(min=0).sqrt()
+    d = G.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
     dead = d == 0
-    G = divide(divide(G, d[:, None].expand_as(G)), d.expand_as(G)) + torch.diag(dead.double())  # unit diagonal
+    unit = divide(divide(G, d.unsqueeze(-1).expand_as(G)), d.unsqueeze(-2).expand_as(G))
     B = torch.where(dead, 0, B / torch.where(dead, 1, d))
-    G, B = _break_ties(G, B)
-    step = max(1, CHUNK // max(1, G.shape[0] ** 2))
-    scaled = torch.cat([_pivot(G, rows, max_rounds) for rows in B.split(step)])
+    G, B = _break_ties(unit + torch.diag_embed(dead.double()), B)
+    step = max(1, CHUNK // max(1, G.shape[-1] ** 2))
+    grams = G.split(step) if G.dim() == 3 else repeat(G)
+    scaled = torch.cat([_pivot(g, rows, max_rounds) for g, rows in zip(grams, B.split(step), strict=False)])
     return torch.where(dead, 0, scaled / torch.where(dead, 1, d))
 
 
@@ -46,11 +60,50 @@ def _break_ties(G: Tensor, B: Tensor) -> tuple[Tensor, Tensor]:
     """
     if not bool(torch.isfinite(G).all()):
         return G, B
+    k = G.shape[-1]
     values, vectors = torch.linalg.eigh(G)
-    within = vectors[:, values > len(G) * torch.finfo(G.dtype).eps * values[-1]]
-    if within.shape[1] == len(G):
+    within = values > k * torch.finfo(G.dtype).eps * values[..., -1:]
+    singular = ~within.all(-1)
+    if not bool(singular.any()):
         return G, B
-    return G + TIE * torch.eye(len(G), dtype=G.dtype, device=G.device), multiply_transposed(B @ within, within)
+    span = vectors * within.unsqueeze(-2)
+    projected = (
+        multiply_transposed(B @ span, span) if G.dim() == 2 else _multiply_rows(_multiply_rows(B, span), span.mT)
+    )
+    raised = G + TIE * singular[..., None, None] * torch.eye(k, dtype=G.dtype, device=G.device)
+    return raised, torch.where(singular[..., None], projected, B)
+
+
+def _multiply_rows(B: Tensor, G: Tensor) -> Tensor:
+    """Multiply rows `(n, k)` by a matrix `(k, r)`, or each by its own of `(n, k, r)`."""
+    return B @ G if G.dim() == 2 else (B.unsqueeze(-2) @ G).squeeze(-2)
+
+
+def weighted_coefficients(data: Any, bases: Sequence[Tensor], method: str, ridge: float = 0.0) -> Tensor:
+    """Compute the sample factor of weighted data by least squares, exactly, float64: every sample has its own Gram."""
+    bases = [F.double() for F in bases]
+    Z, k = khatri_rao(bases), bases[0].shape[-1]
+    B = data.mttkrp([bases[0].new_empty(data.shape[0], k), *(F.to(data.dtype) for F in bases)], 0).double()
+    whole = reduce(torch.mul, map(gram, bases))
+    return torch.cat(
+        [
+            _solve(data.row_grams(Z, rows), B[rows], method, ridge, whole)
+            for rows in slices(len(B), max(1, CHUNK // k**2))
+        ]
+    )
+
+
+def _solve(G: Tensor, B: Tensor, method: str, ridge: float, whole: Tensor) -> Tensor:
+    """Solve one system for each row; `ridge` is relative to the spectrum of the Gram of all features."""
+    if method == "nnls":
+        return nnls(G, B)
+    if method == "pinv":
+        return _multiply_rows(B, torch.linalg.pinv(G, hermitian=True))
+    lengths = whole.diagonal().clamp(min=0).sqrt()
+    lengths = torch.where(lengths > 0, lengths, 1)
+    unit = lambda A: A / lengths[:, None] / lengths
+    raised = unit(G) + ridge**2 * torch.linalg.eigvalsh(unit(whole))[-1] * torch.eye(len(whole)).to(G)
+    return _multiply_rows(B / lengths, torch.linalg.pinv(raised, hermitian=True)) / lengths
 
 
 def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
@@ -60,17 +113,18 @@ def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
 
 def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
     """Block principal pivoting for one chunk of rows; G has unit diagonal."""
-    X = hals(torch.zeros_like(B), Block(quads=(Quad(G),), linear_minus=B), sweeps=20)
+    own = G.dim() == 3  # a Gram for each row
+    X = _descend(G, B) if own else hals(torch.zeros_like(B), Block(quads=(Quad(G),), linear_minus=B), sweeps=20)
     start, passive = X.clone(), X > 0
     tol = 1e-12 * B.abs().amax(1, keepdim=True).clamp(min=torch.finfo(B.dtype).tiny)
     todo = torch.arange(len(B), device=B.device)
-    fewest, patience = torch.full_like(todo, G.shape[0] + 1), torch.full_like(todo, 3)
+    fewest, patience = torch.full_like(todo, G.shape[-1] + 1), torch.full_like(todo, 3)
     for _ in range(max_rounds):
-        P, b = passive[todo], B[todo]
+        P, b, g = passive[todo], B[todo], G[todo] if own else G
         pairs = P.unsqueeze(-1) & P.unsqueeze(-2)
-        masked = torch.where(pairs, G, 0) + torch.diag_embed((~P).double())
+        masked = torch.where(pairs, g, 0) + torch.diag_embed((~P).double())
         x = solve_spd(masked, torch.where(P, b, 0).unsqueeze(-1)).squeeze(-1)
-        wrong = torch.where(P, x < -tol[todo], x @ G - b < -tol[todo])
+        wrong = torch.where(P, x < -tol[todo], _multiply_rows(x, g) - b < -tol[todo])
         count = wrong.sum(1)
         X[todo] = x.clamp(min=0)
         better = count < fewest[todo]
@@ -81,7 +135,19 @@ def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
         todo = todo[count > 0]
         if not len(todo):
             return X
-    X[todo] = _one_by_one(G, B[todo], start[todo])
+    if own:
+        X[todo] = torch.cat([_one_by_one(G[i], B[i : i + 1], start[i : i + 1]) for i in todo.tolist()])
+    else:
+        X[todo] = _one_by_one(G, B[todo], start[todo])
+    return X
+
+
+def _descend(G: Tensor, B: Tensor, sweeps: int = 20) -> Tensor:
+    """Descend along the coordinates from zero, each row by its own Gram of unit diagonal."""
+    X = torch.zeros_like(B)
+    for _ in range(sweeps):
+        for j in range(B.shape[1]):
+            X[:, j] = (X[:, j] + B[:, j] - (X * G[:, j]).sum(1)).clamp_(min=0)
     return X
 
 

@@ -26,6 +26,9 @@ class SufficientStatistics(Term):
 
     State entries: "gram" `V'V (..., k, k)`, "linear_minus" `X'V (..., d_1 d_2 .., k)`, and "energy" `(..., 1, k)`, the
     sum of `weight c_j v_j' L v_j` over the graphs. Any order: the sums do not depend on the bases.
+
+    Of weighted data the sums are those of a majoriser, which touches where a batch was visited: of data that the model
+    completed. "square" `(..., 1, 1)` is then the sum of squares of these, since it depends on the visit.
     """
 
     modes: tuple[str, ...]  # the feature factors
@@ -35,7 +38,11 @@ class SufficientStatistics(Term):
     def sum_samples(self, data: Data, factors: Factors) -> Sums:
         """Compute what samples `data` with coefficients `factors["V"]` add to the sums (but for the graphs)."""
         V = factors["V"]
-        return {"gram": gram(V), "linear_minus": data.times_transposed(V)}
+        if not data.weighted:
+            return {"gram": gram(V), "linear_minus": data.times_transposed(V)}
+        Fs = [V, *(factors[m] for m in self.modes)]
+        sums = {"gram": gram(V) * data.peak, "linear_minus": data.completed(Fs, 1)}
+        return sums | {"square": data.completed_square(Fs)[..., None, None]}
 
     def sum_model(self, factors: Factors) -> Sums:
         """Compute the sums of samples that the model itself makes, `[[V, U1, ...]]`: its bases are stationary for them.
@@ -65,7 +72,8 @@ class SufficientStatistics(Term):
         cross = (factors["linear_minus"] * khatri_rao(Us)).sum((-2, -1))
         quadratic = (factors["gram"] * reduce(torch.mul, map(gram, Us))).sum((-2, -1))
         penalty = (factors["energy"] * reduce(torch.mul, map(square_norms, Us))).sum((-2, -1))
-        return self.square - 2 * cross + quadratic + penalty
+        square = factors["square"].squeeze((-2, -1)) if "square" in factors else self.square
+        return square - 2 * cross + quadratic + penalty
 
     def magnitude(self) -> Tensor | float:
         """Return `||X||^2`."""
@@ -136,9 +144,15 @@ def energies(graphs: Sequence[Laplacian], V: Tensor) -> Tensor:
     return reduce(torch.add, weights, V.new_zeros(*V.shape[:-2], 1, V.shape[-1]))
 
 
+def quadratic(fit: Term) -> Fit | BetaFit:
+    """Return a data term for which there are sums: of beta = 2 the quadratic one."""
+    assert isinstance(fit, Fit | BetaFit)
+    return fit if isinstance(fit, Fit) or fit.beta != 2 else Fit(fit.data, fit.modes)
+
+
 def statistics_of(fit: Term) -> SufficientStatistics | KLStatistics:
     """Make the sums that stand for the samples of a data term: `Fit`, or `BetaFit` with beta = 1."""
-    assert isinstance(fit, Fit | BetaFit)
+    fit = quadratic(fit)
     return SufficientStatistics(fit.modes[1:]) if isinstance(fit, Fit) else KLStatistics(fit.modes[1:])
 
 

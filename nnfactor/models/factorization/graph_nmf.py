@@ -13,13 +13,14 @@ from ...core.labels import encode_optional_labels
 from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
 from ..shared.fitting import Learnt, Model
+from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs
 from ..shared.parameters import Ridge, ShrunkCoefficients, graph_over, nonnegative, one_of
 from ..shared.solvers import cg_steps, fastest
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class GraphNMF(Factorization):
+class GraphNMF(HiddenEntries, Factorization):
     """Graph-regularised NMF (Cai, He, Han and Huang 2011); with labels SGNMF, which Jiang et al. 2014 compare with.
 
     Minimises `||X - V U'||^2 + lam tr(V' L V)` over nonnegative V (n x k) and U (m x k), `L = D - S` of a graph of
@@ -82,6 +83,7 @@ class GraphNMF(Factorization):
     solver: Literal["multiplicative", "mu", "auto", "m_matrix", "hals"] = "multiplicative"
     transform_method: ShrunkCoefficients = "nnls"
     ridge: Ridge = 0.1
+    missing: Missing = None
     graph_: Graph = field(init=False)
     classes_: np.ndarray = field(init=False)
 
@@ -90,7 +92,7 @@ class GraphNMF(Factorization):
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]
         knn = isinstance(self.graph, str)
-        graph = knn_graph(inputs.X, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
+        graph = knn_graph(inputs.samples, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
         codes, classes = encode_optional_labels(y, n)
         return {"graph_": graph if codes is None else overwrite_labelled(graph, codes), "classes_": classes}
 

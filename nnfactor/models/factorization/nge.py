@@ -15,6 +15,7 @@ from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.fitting import Learnt, Model
+from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs
 from ..shared.labelled_samples import Classifier, Compared, LabelledSamples, Metric, keep_labelled
 from ..shared.labels import encode_classes, join_classes
@@ -61,7 +62,7 @@ class MarginalFisher(BaseEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NGE(LabelledSamples, ClassifierMixin, MiniBatches, Factorization):
+class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factorization):
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
     Minimises (Wang et al. 2009a, Eq. 9), columns 1..q of V on the intrinsic graph, the others on the penalty graph,
@@ -169,6 +170,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, Factorization):
     classifier: Classifier = "nearest_neighbor"
     metric: Metric = "euclidean"
     coefficients: Compared = "discriminative"
+    missing: Missing = None
     graph_: tuple[Graph, Graph] = field(init=False)
     classes_: np.ndarray = field(init=False)
     n_discriminative_: int = field(init=False)
@@ -222,7 +224,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, Factorization):
         return [(intrinsic, self.alpha, True), (penalty, self.alpha, False)]
 
     @available_if(takes_batches)
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, weights: Any = None) -> Self:
         """Learn from one batch of a stream, then forget the batch, as `NMF.partial_fit`.
 
         The bases move with every batch, and no labelled sample of earlier ones is kept: `predict` and `score` are
@@ -230,7 +232,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, Factorization):
 
         Parameters
         ----------
-        X, y : one batch and its labels, as for `fit`
+        X, y, weights : one batch, its labels and the weights of its entries, as for `fit`
         classes : array, optional
             Labels of all batches. They settle `n_discriminative=None`; without them the first batch with labels does.
         """
@@ -238,7 +240,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, Factorization):
             if classes is not None and not len(getattr(self, "classes_", ())):
                 self.classes_ = encode_labels(classes, len(classes))[1]
                 vars(self).pop("n_discriminative_", None)
-            return cast(Any, super()).partial_fit(X, y)
+            return cast(Any, super()).partial_fit(X, y, weights=weights)
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
         """Build graphs inside the batch; the first batch that has labels settles the roles of the columns."""

@@ -7,17 +7,17 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from ...core import BetaFit, Fit
 from ...core.arrays import Array
 from ...core.factors import column_sums, normalize_columns
 from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.bases import KnownBases
 from ..shared.fitting import Learnt, Model
+from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs, place_factor
 from ..shared.minibatch import MiniBatches
 from ..shared.parameters import Loss, Ridge, ShrunkCoefficients, Solver, beta_of, nonnegative, one_of, whole
-from ..shared.solvers import unsupervised_method, unsupervised_rule
+from ..shared.solvers import fit_term, unsupervised_method, unsupervised_rule
 
 LENGTHS: dict[str | None, Callable[[list[Tensor]], list[Tensor]]] = {
     "l2": normalize_columns,
@@ -29,7 +29,7 @@ MOSTLY_ZERO = 0.1  # share of nonzero entries below which a product with the dat
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NMF(MiniBatches, KnownBases, Factorization):
+class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
     """Nonnegative matrix factorization: `X (n x m) ~ V U'` with V (n x k) and U (m x k) nonnegative.
 
     Minimises `||X - V U'||^2` (Lee and Seung 2001), the generalised Kullback-Leibler divergence, or any beta-divergence
@@ -155,11 +155,12 @@ class NMF(MiniBatches, KnownBases, Factorization):
     transform_max_iter: int = 1000
     normalize: Literal["l2", "l1"] | None = "l2"
     ridge: Ridge = 0.1
+    missing: Missing = None
     _beta: float = field(init=False)
 
-    def fit_transform(self, X: Any, y: Any = None) -> Array:
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Array:
         """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
-        return self.fit(X, y)._transform(X, start=self.embedding_)
+        return self.fit(X, y, weights=weights)._transform(X, weights, start=self.embedding_)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         return {"_beta": beta_of(self.loss)}
@@ -183,7 +184,7 @@ class NMF(MiniBatches, KnownBases, Factorization):
         rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, mostly_zero)
         V, *bases = names = mode_names(data)
         rules, method = dict.fromkeys([*bases, V], rule), unsupervised_method(self.solver, beta)
-        term = Fit(data, names) if beta == 2 else BetaFit(data, names, beta)
+        term = fit_term(data, names, beta, rule, int(self.n_components))
         gauge = self.normalize if self.max_iter else None  # without iterations the start is published as it is
         shown = {"normalize": LENGTHS[gauge], "ordered": gauge is not None}
         return cp_model(inputs, self.n_components, [term], rules, method, beta, **shown)

@@ -20,11 +20,11 @@ from ...core.arrays import Array
 from ...core.data.base import Data
 from ...core.factors import as_factor, components, gram
 from ...core.solve import init
-from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.nnls import nnls, pseudo_inverse_coefficients, weighted_coefficients
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
 from .bases import Bases, ridge_strength, settle_ridge
-from .fitting import Learnt, Model, fit_together
+from .fitting import Learnt, Model, fit_together, read_weighted
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
 from .parameters import Device, DType, Init, Seed, nonnegative, one_of, whole
 from .restore import forget_and_restore_on_error
@@ -78,10 +78,13 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         if restart or isinstance(self.init, str):
             first, width = model.data[0], sum(X.shape[1] for X in model.data)
             svd = self.init == "auto" and first.order == 2 and self.n_components <= min(first.shape[0], width)
+            svd = svd and not first.has_few(int(self.n_components))  # singular vectors would be those of a mean
             factors = self._draw(model, seeds[restart], not restart and (svd or self.init == "nndsvda"))
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
+        if model.data[0].weighted:  # without an entry nothing would ever change these rows
+            factors = [F * model.data[0].observed(mode) for mode, F in enumerate(factors)]
         return dict(zip(model.names, factors, strict=True))
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
@@ -113,11 +116,14 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         ValueError
             Bad data or parameters; the message says what would work. Nothing is fitted then.
         """
+        return self._fit(X, y)
+
+    def _fit(self, X: Any, y: Any, weights: Any = None) -> Self:
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            fit_together([self], X, y)
+            fit_together([self], X, y, weights=weights)
         for problem in self._complaints():
-            warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=2)
+            warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=3)
         return self
 
     def transform(self, X: Any) -> Array:
@@ -131,9 +137,9 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         """
         return self._transform(X)
 
-    def _transform(self, X: Any, **start: Any) -> Any:
+    def _transform(self, X: Any, weights: Any = None, **start: Any) -> Any:
         check_is_fitted(self)
-        inputs = self._read(X, reset=False)
+        inputs = read_weighted(self, X, False, weights)
         with strict_precision(inputs.data.device):
             V = self._coefficients(inputs, **start)
         return inputs.to_caller(inputs.in_range(V.to(inputs.data.dtype)))
@@ -150,6 +156,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             one_of("transform_method", self.transform_method, ("nnls", "pinv", *shrunk))
         if not isinstance(ridge := getattr(self, "ridge", "cv"), str) or ridge != "cv":
             nonnegative("ridge", ridge, note=", or 'cv'")
+        one_of("missing", getattr(self, "missing", None), (None, "nan", "unstored"))
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 
@@ -252,6 +259,8 @@ def limits_of(estimator: Any) -> dict[str, Any]:
 
 def solve_coefficients(data: Data, bases: list[Tensor], method: str, ridge: float = 0.0) -> Tensor:
     """Compute the sample factor of new data by least squares, float64."""
+    if data.weighted:
+        return weighted_coefficients(data, bases, method, ridge)
     if method == "ridge":
         return project(data, bases).coefficients(ridge)
     if method == "pinv" and len(bases) == 1:  # not from the Gram, which would square the condition number

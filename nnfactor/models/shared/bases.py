@@ -110,6 +110,8 @@ def settle_ridge(estimator: Any, data: Data | None, bases: list[Tensor]) -> dict
         return {"ridge_": float(estimator.ridge)}
     if data is None:
         raise ValueError("ridge='cv' chooses the strength for samples, and there are none; give a number such as 0.1")
+    if data.weighted:
+        raise ValueError("ridge='cv' needs complete samples, and X has hidden or weighted entries; give a number")
     return {"ridge_": choose_for(data, bases)}
 
 

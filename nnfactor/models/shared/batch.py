@@ -15,7 +15,9 @@ from .restore import forget_and_restore_on_error
 E = TypeVar("E", bound=Factorization)
 
 
-def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int | None = None) -> list[E]:
+def batch_fit(
+    estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int | None = None, weights: Any = None
+) -> list[E]:
     """Fit estimators of one class to the same data, many problems in one run with a stop for each.
 
     Every estimator comes out as from a `fit` of its own (to rounding), at a fraction of the time where the problems are
@@ -36,6 +38,8 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
     max_bytes : int, optional
         Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
         split into runs accordingly. None: half of what is free on the device. The results do not depend on it.
+    weights : of the shape of X, optional
+        As for `fit`, of estimators that take it.
 
     Returns
     -------
@@ -66,7 +70,7 @@ def batch_fit(estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int 
     with ExitStack() as stack:
         for estimator in estimators:
             stack.enter_context(forget_and_restore_on_error(estimator))
-        fit_together(estimators, X, y, max_bytes, label)
+        fit_together(estimators, X, y, max_bytes, label, weights)
     _warn(estimators)
     return estimators
 

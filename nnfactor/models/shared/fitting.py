@@ -125,15 +125,17 @@ def fit_together(
     y: Any = None,
     max_bytes: int | None = None,
     label: Callable[[Any], str] = lambda estimator: "",
+    weights: Any = None,
 ) -> None:
     """Fit estimators of one class, in place. Seeds are drawn in the order of the list.
 
-    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples.
+    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples. `weights` are those of
+    the entries of X, for estimators that take them.
     """
     seeds = {id(e): draw_seeds(e) for e in estimators}
     for family in group(estimators, family_key):
         first = family[0]
-        inputs = first._read(X, reset=True)
+        inputs = read_weighted(first, X, True, weights)
         noted = {name: vars(first)[name] for name in READ if name in vars(first)}
         with strict_precision(inputs.data.device):
             learnt = first._learn_structure(inputs, y)
@@ -145,6 +147,11 @@ def fit_together(
             for batch in batches(members):
                 for member, run in run_batch(batch, inputs, learnt, max_bytes, label):
                     publish(member, inputs, learnt, run, noted)
+
+
+def read_weighted(estimator: Any, X: Any, reset: bool, weights: Any) -> Inputs:
+    """Read data, and their weights if there are any."""
+    return estimator._read(X, reset=reset) if weights is None else estimator._read(X, reset=reset, weights=weights)
 
 
 def check_range(estimator: Any, dtype: torch.dtype) -> None:

@@ -31,8 +31,10 @@ from ...core.data.as_data import (
     to_csr,
 )
 from ...core.data.base import Data
+from ...core.data.hidden import hide, take_mask
 from ...core.factors import as_factor
 from ...core.version import VERSION
+from .parameters import loss_exponent
 
 
 def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], free: bool = False) -> list[Tensor]:
@@ -149,12 +151,15 @@ def read(
     sample_shape: tuple[int, ...] | None = None,
     tensors: bool = False,
     signed: bool = False,
+    weights: Any = None,
 ) -> Inputs:
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows; `signed` lets negative entries in.
-    `Data` of any storage kind keep their dtype and stay where they are.
+    `Data` of any storage kind keep their dtype and stay where they are. Where the estimator has a parameter `missing`,
+    masks, `weights` and what that names are honoured.
     """
+    X, mask = take_mask(X) if hasattr(estimator, "missing") else (X, None)
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
     dtype = choose_dtype(estimator.dtype)
@@ -166,7 +171,13 @@ def read(
     given = tuple(X.shape)
     if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
         X = _fold(X, sample_shape)
+    weigh = None
+    if hasattr(estimator, "missing"):
+        X, weigh = hide(X, estimator.missing, mask, weights, loss_exponent(estimator) > 0)
     data, unscaled, scale = as_scaled_data(X, device, dtype, signed=signed)
+    if weigh is not None:
+        data, unscaled = (weigh(data), weigh(unscaled)) if scale != 1 else (weigh(data),) * 2
+        return Inputs(data, unscaled, unscaled, scale, as_torch, given)
     if isinstance(X, Data) and not signed and X.smallest() < 0:
         raise ValueError(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"

@@ -9,6 +9,7 @@ from sklearn.utils.metaestimators import available_if
 from torch import Tensor
 
 from ...core import Run, multiplicative, run
+from ...core.data.base import Data
 from ...core.data.dense import Dense
 from ...core.factors import as_factor, gram
 from ...core.solve.minibatch import MiniBatchSweep, cut_batches, learn_batch
@@ -18,7 +19,7 @@ from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import SufficientStatistics, energies, statistics_of
 from .base import limits_of, show_factors
 from .bases import settle_ridge
-from .fitting import Learnt, Model, draw_seeds, select_published
+from .fitting import Learnt, Model, draw_seeds, read_weighted, select_published
 from .inputs import Inputs, given_array, place_factor
 from .parameters import beta_of, loss_exponent, nonnegative, whole
 from .restore import restore_on_error
@@ -56,6 +57,14 @@ def _check_model(estimator: Any, order: int, kind: type[Exception] = ValueError)
         raise kind("basis_rule='paper' has no mini-batches; use basis_rule='exact', or fit with batch_size=None")
 
 
+def _check_weights(data: Data) -> None:
+    """Refuse tensors with hidden entries, whose sums would be of all combinations of features."""
+    if data.weighted and data.order > 2:
+        raise ValueError(
+            "mini-batches of tensors with hidden or weighted entries are not supported; use fit with batch_size=None"
+        )
+
+
 @dataclass(kw_only=True, eq=False, repr=False)
 class MiniBatches:
     """What `NMF` and `NGE` share about mini-batches, beside `Factorization`; see `core.solve.minibatch`."""
@@ -64,7 +73,7 @@ class MiniBatches:
     forgetting: float = 2.0
 
     @available_if(takes_batches)
-    def partial_fit(self, X: Any, y: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
         """Learn from one batch of a stream, then forget the batch.
 
         Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
@@ -81,6 +90,8 @@ class MiniBatches:
             must hold later batches in that unit.
         y : (n_samples,), optional
             Labels, where the model uses them.
+        weights : of the shape of X, optional
+            As for `fit`.
 
         Returns
         -------
@@ -101,7 +112,7 @@ class MiniBatches:
             )
         _check_settled(self)
         with restore_on_error(cast(Any, self)):
-            absorb(self, X, y)
+            absorb(self, X, y, weights)
         return self
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
@@ -118,6 +129,7 @@ class MiniBatches:
             return above._run(model, learnt, start, seeds)
         data = model.data[0]
         _check_model(self, data.order)
+        _check_weights(data)
         graphs = [term.graph for term in model.terms if isinstance(term, Laplacian)]
         visited = cut_batches(data.shape[0], int(self.batch_size), seeds[0], graphs, learnt.get("codes"))
         epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self))
@@ -143,11 +155,12 @@ class MiniBatches:
         nonnegative("forgetting", self.forgetting, note=" (0: nothing is forgotten)")
 
 
-def absorb(estimator: Any, X: Any, y: Any) -> None:
+def absorb(estimator: Any, X: Any, y: Any, weights: Any = None) -> None:
     """Walk the road with one batch of a stream."""
     begins = not hasattr(estimator, "factors_")
-    inputs = _in_unit(estimator, estimator._read(X, reset=begins))
+    inputs = _in_unit(estimator, read_weighted(estimator, X, begins, weights))
     _check_model(estimator, inputs.data.order)
+    _check_weights(inputs.data)
     with strict_precision(inputs.data.device):
         learnt = estimator._learn_batch(inputs, y)
         model = estimator._model(inputs, learnt)

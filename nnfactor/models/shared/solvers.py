@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from functools import partial
 from math import prod
 
-from ...core import Rule, bmme, compose, hals, her, multiplicative, projected_gradient, step
+from ...core import BetaFit, Fit, Rule, Term, bmme, compose, hals, her, multiplicative, projected_gradient, step
+from ...core.data.base import Data
 from ...core.solve.run import Method
+from ...core.terms.rowwise_fit import RowwiseFit
 from .parameters import one_of
 
 MOST_SWEEPS = 4  # of HALS for one product: six saved a tenth of the iterations and no time
@@ -45,6 +47,14 @@ def fastest(
     own, *others = (partial(hals, sweeps=n) for n in hals_sweeps(shape, n_components))
     rules: dict[str, Rule] = {**dict(zip(bases, others, strict=True)), V: compose(solve, own)}
     return rules, partial(her, unit=tuple(bases)) if norms_of else step
+
+
+def fit_term(data: Data, names: tuple[str, ...], beta: float, rule: Rule, n_components: int) -> Term:
+    """Choose the term of the data: of weighted ones, that in which the rule needs the least time."""
+    if beta != 2 or (data.weighted and rule is multiplicative):
+        return BetaFit(data, names, beta)
+    descends = isinstance(rule, partial) or rule is hals
+    return (RowwiseFit if data.weighted and descends and data.has_few(n_components) else Fit)(data, names)
 
 
 def unsupervised_method(solver: str, beta: float) -> Method:

@@ -1,0 +1,176 @@
+"""Entries that are missing, or that count differently, taken from what users hand in."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from .as_data import as_data, as_scipy, as_tensor, coordinates, is_sparse, to_csr
+from .base import Data
+from .dense import Dense
+from .partly_observed import MostlyObserved, Observed
+from .sparse import Sparse
+from .sparse_tensor import SparseTensor
+from .stored_entries import StoredEntries
+from .weighted import WeightedDense
+
+FEW = 0.1  # of the entries hidden: up to here it is faster to correct sums over all entries
+
+Weigh = Callable[[Data], Data]  # from data, 0 where entries are hidden, to the same with their weights
+
+
+def take_mask(X: Any) -> tuple[Any, np.ndarray | None]:
+    """Split a masked array into its entries and what is hidden; None where nothing is."""
+    if not isinstance(X, np.ma.MaskedArray):
+        return X, None
+    mask = np.ma.getmaskarray(X)
+    return np.ma.getdata(X), (mask if mask.any() else None)
+
+
+def hide(
+    X: Any, missing: str | None, mask: np.ndarray | None, weights: Any, zeros_are_free: bool
+) -> tuple[Any, Weigh | None]:
+    """Return X with zeros in place of hidden entries, and what gives the data made of it their weights.
+
+    The second is None where all entries count alike. `missing`: "nan" hides NaN, "unstored" what sparse data do not
+    store. `zeros_are_free`: a zero has a finite divergence, so that sums over all entries can be corrected.
+    """
+    if isinstance(X, Data):
+        if weights is not None:
+            raise ValueError("weights go with arrays; X is Data. Hand in what it was made of")
+        return X, None
+    weights = None if weights is None else _read_weights(weights, X)
+    if is_sparse(X):
+        if isinstance(weights, Tensor):
+            X = _densify(X)
+        else:
+            return _hide_stored(X, weights, missing)
+    X = as_tensor(X)
+    if missing == "unstored":
+        raise ValueError("missing='unstored' is for sparse X, but X is dense; use missing='nan' and NaN, or weights")
+    if weights is not None and not isinstance(weights, Tensor):
+        return _observe(X, *weights)
+    hidden = X.isnan() if missing == "nan" else torch.zeros((), dtype=torch.bool, device=X.device)
+    if mask is not None:
+        hidden = hidden | torch.from_numpy(mask.reshape(X.shape)).to(X.device)
+    if weights is None and not bool(hidden.any()):
+        return X, None
+    W = (~hidden).to(X.dtype) if weights is None else weights.to(X).masked_fill(hidden, 0)
+    if not bool(W.any()):
+        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
+    return X.masked_fill(W == 0, 0), _weigh_dense(W, zeros_are_free)
+
+
+def _weigh_dense(W: Tensor, zeros_are_free: bool) -> Weigh:
+    """Give dense data their weights: few hidden entries by corrections, unless a zero in their place costs infinity."""
+    binary = bool(((W == 0) | (W == 1)).all())
+    few = binary and zeros_are_free and float((W == 0).double().mean()) <= FEW
+
+    def weigh(data: Data) -> Data:
+        X, w = cast(Dense, data).X, W.to(data.device, data.dtype)
+        if few:
+            at = [index.cpu().numpy() for index in (w == 0).nonzero().unbind(1)]
+            return MostlyObserved(data, _stored(at, np.ones(len(at[0])), data))
+        return WeightedDense(X if binary else X * w, w, data.cut)
+
+    return weigh
+
+
+def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh | None]:
+    """Hide entries of sparse data: NaN that are stored, or all that are not."""
+    coords, values = _coordinates(X)
+    hidden = np.isnan(values) if missing == "nan" else np.zeros(len(values), bool)
+    if missing == "unstored":
+        hidden = np.isnan(values)
+        W = (~hidden).astype(np.float64)
+        if weights is not None:
+            W *= _look_up(coords, weights[0], weights[1], X.shape)
+    elif weights is not None:
+        given, W = weights
+        values = _look_up(given, coords, values, X.shape)
+        hidden = np.isnan(values) if missing == "nan" else hidden[:0]
+        coords, W = given, (W * ~hidden if missing == "nan" else W)
+    elif not hidden.any():
+        return X, None
+    else:
+        clean = _rebuild(coords, np.where(hidden, 0, values), X)
+        at = [index[hidden] for index in coords]
+        return clean, lambda data: MostlyObserved(data, _stored(at, np.ones(len(at[0])), data))
+    if not W.any():
+        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
+    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W)
+
+
+def _observe(X: Tensor, coords: list[np.ndarray], W: np.ndarray) -> tuple[Any, Weigh]:
+    """Take of dense data the entries that sparse weights name."""
+    values = X[tuple(torch.from_numpy(index.astype(np.int64)).to(X.device) for index in coords)].cpu().numpy()
+    if not W.any():
+        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
+    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W)
+
+
+def _weigh_stored(data: Data, coords: Sequence[np.ndarray], W: np.ndarray) -> Data:
+    """Give stored entries their weights, in one pattern."""
+    weights = _stored(coords, W, data)
+    if (W == 1).all():
+        return Observed(cast(StoredEntries, data), weights)
+    at = [index.cpu().numpy() for index in cast(StoredEntries, data).coordinates()]
+    values = (cast(StoredEntries, data).rows.values * weights.rows.values).cpu().numpy()
+    return Observed(_stored(at, values, data), weights)
+
+
+def _stored(coords: Sequence[np.ndarray], values: np.ndarray, like: Data) -> StoredEntries:
+    """Make sparse data, zeros stored too."""
+    if len(like.shape) == 2:
+        S = sp.csr_array((values, tuple(coords)), shape=like.shape)
+        S.sum_duplicates()
+        return Sparse(S, like.device, like.dtype)
+    return SparseTensor(list(coords), values, like.shape, like.device, like.dtype)
+
+
+def _read_weights(weights: Any, X: Any) -> Any:
+    """Read weights: a dense tensor, or coordinates and values of sparse ones."""
+    if tuple(np.shape(weights) if not hasattr(weights, "shape") else weights.shape) != tuple(X.shape):
+        shape = tuple(np.shape(weights) if not hasattr(weights, "shape") else weights.shape)
+        raise ValueError(f"weights has shape {shape}; it must be that of X, {tuple(X.shape)}")
+    as_data(weights, name="weights")  # refuses what is no number, not finite or negative
+    return _coordinates(weights) if is_sparse(weights) else as_tensor(weights, "weights")
+
+
+def _coordinates(X: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    """List the stored entries of a sparse array, each place once."""
+    if len(X.shape) == 2:
+        S = to_csr(as_scipy(X)).tocoo()
+        return list(S.coords), S.data
+    return coordinates(X)
+
+
+def _rebuild(coords: Sequence[np.ndarray], values: np.ndarray, X: Any) -> Any:
+    """Make a sparse array of the shape of X."""
+    if len(X.shape) == 2:
+        return sp.coo_array((values, tuple(coords)), shape=tuple(X.shape)).tocsr()
+    at = torch.from_numpy(np.stack(coords).astype(np.int64))
+    return torch.sparse_coo_tensor(at, torch.from_numpy(values), tuple(X.shape), device="cpu", check_invariants=False)
+
+
+def _densify(X: Any) -> Any:
+    """Make a dense array: of data whose weights are one already."""
+    X = as_scipy(X)
+    return X.toarray() if sp.issparse(X) else X.to_dense() if isinstance(X, Tensor) else X.todense()
+
+
+def _look_up(
+    wanted: Sequence[np.ndarray], coords: Sequence[np.ndarray], values: Any, shape: Sequence[int]
+) -> np.ndarray:
+    """Find the values stored at some places; 0 where nothing is."""
+    place = lambda at: np.ravel_multi_index([index.astype(np.int64) for index in at], tuple(shape))
+    known, asked = place(coords), place(wanted)
+    order = np.argsort(known)
+    at = np.searchsorted(known, asked, sorter=order).clip(max=len(known) - 1) if len(known) else np.zeros_like(asked)
+    if not len(known):
+        return np.zeros(len(asked))
+    found = order[at]
+    return np.where(known[found] == asked, values[found], 0)

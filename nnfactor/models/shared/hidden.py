@@ -1,0 +1,76 @@
+"""What estimators take that know missing and weighted entries."""
+
+import warnings
+from typing import Any, Literal, Self, cast
+
+from ...core.arrays import Array
+from ...core.data.base import Data
+from .inputs import read
+
+Missing = Literal["nan", "unstored"] | None
+
+
+class HiddenEntries:
+    """What estimators share that take missing and weighted entries, beside `Factorization` and a field `missing`."""
+
+    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+        """Learn the factors.
+
+        Parameters
+        ----------
+        X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features), or (n_samples, d_1, ..., d_r)
+            Nonnegative data, samples first. Never changed, never moved to the host. What the mask of a masked array
+            hides is missing.
+        y : array (n_samples,), optional
+            Labels, where the model uses them.
+        weights : array, tensor or sparse, of the shape of X, optional
+            How much each entry counts, >= 0: the loss is `sum w d(x, y)`. Whatever stands in X where a weight is 0, or
+            is not stored in sparse weights, has no influence: NaN, infinite and negative numbers too.
+
+        Raises
+        ------
+        ValueError
+            Bad data, weights or parameters; the message says what would work. Nothing is fitted then.
+
+        Warns
+        -----
+        UserWarning
+            Samples or features without any observed entry; their coefficients are 0.
+        """
+        return cast(Any, self)._fit(X, y, weights)
+
+    def transform(self, X: Any, *, weights: Any = None) -> Array:
+        """Compute coefficients of samples with the bases fixed, without graph or label terms; every row by itself.
+
+        Returns `(n_samples, n_components)` in the kind of `X`. `transform_method="nnls"` minimises the model's own
+        divergence: exact nonnegative least squares for Frobenius. "pinv" is the unconstrained least-squares answer, the
+        papers' features (it can be negative). "ridge" shrinks that, where bases are nearly dependent:
+        `min ||x - U c||^2 + (ridge s)^2 ||c||^2` with the bases at unit length and s their largest singular value;
+        what is returned are the coefficients of the published bases, for `inverse_transform`, in all three. Missing
+        entries and `weights`, as in `fit`, are those of the new samples; a sample without any has coefficients 0.
+        """
+        return cast(Any, self)._transform(X, weights=weights)
+
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Array:
+        """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
+        return self.fit(X, y, weights=weights).transform(X, weights=weights)
+
+    def _read(self: Any, X: Any, reset: bool, weights: Any = None) -> Any:
+        shape = getattr(self, "sample_shape", None) if reset else getattr(self, "sample_shape_", None)
+        inputs = read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, weights=weights)
+        if reset and inputs.data.weighted:
+            warn_of_unobserved(self, inputs.data, stacklevel=7)
+        return inputs
+
+
+def warn_of_unobserved(estimator: Any, data: Data, stacklevel: int) -> None:
+    """Warn of samples and features that have no entry that counts."""
+    missing = [int((~data.observed(mode)).sum()) for mode in range(data.order)]
+    if any(missing):
+        names = [
+            "samples",
+            *(["features"] if data.order == 2 else [f"slices of mode {b}" for b in range(1, data.order)]),
+        ]
+        found = " and ".join(f"{count} {name}" for count, name in zip(missing, names, strict=True) if count)
+        told = f"{type(estimator).__name__}: {found} without any observed entry; their coefficients are 0"
+        warnings.warn(told, UserWarning, stacklevel=stacklevel)
