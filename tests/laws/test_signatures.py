@@ -16,12 +16,12 @@ LONG = f"{FIRST}max_iter=2000, tol=3e-05, {RUN}, "
 BATCHES = "batch_size=None, forgetting=2.0, "
 PLAIN = (
     "loss='frobenius', solver='auto', transform_method='nnls', keep_embeddings=False, transform_tol=1e-06, "
-    "transform_max_iter=1000, normalize='l2', ridge=0.1"
+    "transform_max_iter=1000, normalize='l2', ridge=0.1, missing=None"
 )
 EMBEDDING = (
     "n_discriminative=None, alpha=10.0, graph='marginal_fisher', solver='auto', basis_rule='exact', inner='cg', "
     "inner_iter='auto', inner_tol=None, sample_shape=None, transform_method='nnls', keep_embeddings=False, ridge=0.1, "
-    "classifier='nearest_neighbor', metric='euclidean', coefficients='discriminative'"
+    "classifier='nearest_neighbor', metric='euclidean', coefficients='discriminative', missing=None"
 )
 NEIGHBOURS = "lam=1.0, graph='knn', n_neighbors=5, scale_free=False, solver='multiplicative', "
 SHRUNK = "transform_method='nnls', ridge=0.1)"
@@ -50,7 +50,7 @@ SIGNATURES = {
 
 FACTORIZATIONS = {  # they also hold what is not a parameter
     "ConstrainedNMF": f"{LONG}solver='multiplicative', {SHRUNK}",
-    "GraphNMF": f"{LONG}{NEIGHBOURS}{SHRUNK}",
+    "GraphNMF": f"{LONG}{NEIGHBOURS}{SHRUNK[:-1]}, missing=None)",
     "LNMF": f"{FIRST}max_iter=200, tol=0.0, {RUN}, {SHRUNK}",
     "N2S2L": f"{LONG}{EMBEDDING}, beta=1.0, neighbors=5)",
     "NGE": f"{LONG}{BATCHES}{EMBEDDING})",

@@ -168,7 +168,7 @@ def _complaint(X: Tensor, name: str, *coords: Sequence[int] | np.ndarray) -> str
     `coords` are those of the entries, one array per mode, where `X` holds the stored entries of something sparse.
     """
     for what, bad, advice in (
-        ("NaN", X.isnan(), "fill or drop them first"),
+        ("NaN", X.isnan(), "fill or drop them first, or hide them: missing='nan' in NMF, NTF, NGE, N2S2L and GraphNMF"),
         ("infinity", X.isinf(), "fill or drop them first"),
         ("Negative values", X < 0, "shift or clip them, or use a model that takes negative data"),
     ):

@@ -56,6 +56,7 @@ class GraphNMF(HiddenEntries, Factorization):
     callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
+    missing : {"nan", "unstored"} or None, what is missing, as for `NGE`
 
     Attributes
     ----------

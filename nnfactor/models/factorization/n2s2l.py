@@ -57,6 +57,7 @@ class N2S2L(NGE):
     classifier : {"nearest_neighbor", "nearest_centroid"}, what `predict` compares new samples with, as for `NGE`
     metric : {"euclidean", "cosine"}, of `predict`
     coefficients : {"discriminative", "all"}, which ones `predict` compares, as for `NGE`
+    missing : {"nan", "unstored"} or None, what is missing, as for `NGE`
 
     Attributes
     ----------

@@ -129,6 +129,9 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
         Which ones: the first `n_discriminative_` (all, if that is 0), as in the papers, or all. With few classes "all"
         can be far better: on digits 96 % right instead of 88; on ORL, with 40 classes, 92 instead of 95. For `predict`
         take `transform_method="ridge"`: bases are often so nearly dependent that noise decides in "pinv" and "nnls".
+    missing : {"nan", "unstored"} or None
+        What is missing, as for `NMF`. Neighbours are then found by the distance over the features that two samples have
+        in common, scaled up to all; a graph that is given is used as it is.
 
     Attributes
     ----------

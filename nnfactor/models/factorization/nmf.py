@@ -103,6 +103,13 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         full fit, on sparse counts in batches of 20 too, where 4 is 2 % higher. Under "kullback-leibler" twice this
         exponent says how a count is split between the components, and half of it how often a feature comes: that is
         known exactly, and rare words would otherwise be lost.
+    missing : {"nan", "unstored"} or None
+        What is missing: "nan" entries that are NaN, "unstored" what a sparse `X` does not store, as of ratings, beside
+        NaN. None: NaN are refused, and what is not stored is 0. The mask of a masked array always hides, and `fit`,
+        `transform` and `partial_fit` take `weights`. Hidden entries have no influence, and `loss_` and
+        `reconstruction_err_` count observed ones, by their weights. Where few entries are hidden sums are corrected;
+        else the model completes the data in every sweep (expectation-maximisation with the momentum of "auto"); where
+        most are, every row and column is solved with a Gram matrix of its own.
     ridge : float >= 0 or "cv"
         Strength r of `transform_method="ridge"`: with the bases at unit length and singular values s_j, a coefficient
         takes s_j / (s_j^2 + (r s_max)^2) for the 1 / s_j of "pinv". Bases that are nearly dependent then do not spoil

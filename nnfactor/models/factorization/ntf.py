@@ -38,6 +38,7 @@ class NTF(NMF):
     keep_embeddings : bool, whether `restarts_` also holds the sample factor of every restart
     normalize : {"l2", "l1"} or None, the gauge of what is published, as for `NMF`
     transform_tol, transform_max_iter : float, int, when `transform` stops for other losses than Frobenius
+    missing : {"nan", "unstored"} or None, what is missing, as for `NMF`
     batch_size : int or None, samples of a mini-batch, as for `NMF`; tensors with the Frobenius loss only
     forgetting : float, how soon `partial_fit` forgets, as for `NMF`
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
