@@ -11,7 +11,7 @@ from torch import Tensor
 from nnfactor.core import BetaFit, Fit, as_data, hals, her, multiplicative, run
 from nnfactor.core import divergence as div
 from nnfactor.core.data.partly_observed import MostlyObserved, Observed
-from nnfactor.core.data.weighted import WeightedDense
+from nnfactor.core.data.weighted import WeightedDense, estimate_means
 
 LETTERS = "abcd"
 
@@ -130,7 +130,7 @@ def test_grams_of_rows(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_start_sees_completed_data(kind):
     data, X, W, _ = made(kind, 2)
-    r, c = data._means()
+    r, c = estimate_means(data)
     full = W * X + (1 - W) * r * c.T if kind not in ("weights", "observed") else W * X + (1 - W) * (r * c.T)
     F, G = torch.rand(7, 2, dtype=X.dtype), torch.rand(9, 2, dtype=X.dtype)
     torch.testing.assert_close(data.times(F), full @ F)
@@ -152,4 +152,4 @@ def test_the_objective_never_rises(kind, order, method):
     assert rise.max() <= 1e-10 * objective[0] and objective[-1] < 0.7 * objective[0]
     found = [result.factors[name] for name in names]
     loss = div.loss(X, model(found), 1.0 if method == "kl" else 2.0)
-    np.testing.assert_allclose(objective[-1], float((W * loss).sum()), rtol=1e-8)
+    np.testing.assert_allclose(objective[-1], float((W * loss)[W > 0].sum()), rtol=1e-8)

@@ -144,18 +144,6 @@ class Data(ABC):
         square = reduce(torch.mul, map(gram, factors)).sum((-2, -1), dtype=torch.float64)
         return (self.sqnorm() - 2 * cross + square).clamp(min=0)
 
-    def completed_square(self, factors: Sequence[Tensor]) -> Tensor:
-        """Compute the constant that goes with `completed`, `(...)`, float64: `||X||^2` unless there are weights."""
-        return self.sqnorm()
-
-    def observed(self, mode: int) -> Tensor:
-        """Tell which slices of a mode have an entry of positive weight: bool, `(d_mode, 1)`."""
-        return torch.ones(self.shape[mode], 1, dtype=torch.bool, device=self.device)
-
-    def has_few(self, n_components: int) -> bool:
-        """Whether so few entries count that a Gram for every row is worth its cost."""
-        return False
-
     def residual_sq(self, factors: Sequence[Tensor]) -> Tensor:
         """Compute `||X - [[factors]]||^2` for every problem: `(...)`, float64, from the residual itself (kept)."""
         factors = [F.double() for F in factors]
@@ -168,34 +156,21 @@ class Data(ABC):
 
     def mean(self) -> Tensor:
         """Average all entries, a float64 scalar."""
-        return self._summary()[2] / prod(self.shape)
+        return summary(self)[2] / prod(self.shape)
 
     def smallest(self) -> float:
         """Find the smallest entry, stored or not."""
-        least = float(self._summary()[0])
+        least = float(summary(self)[0])
         return least if self.entries_read == prod(self.shape) else min(0.0, least)
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry."""
-        low, high, *_ = self._summary().tolist()
+        low, high, *_ = summary(self).tolist()
         return max(-low, high)
 
     def filled(self) -> float:
         """Count the share of the entries that are not zero."""
-        return float(self._summary()[3]) / prod(self.shape)
-
-    def _summary(self) -> Tensor:
-        """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
-
-        def summarize() -> Tensor:
-            low, high, total, count = torch.stack([_summarize(X) for X in self.entries()]).unbind(1)
-            return torch.stack([low.min(), high.max(), total.sum(), count.sum()]).to(self.device)
-
-        return self.cache("summary", (), summarize)
-
-    def rows_at_once(self, columns: int) -> int:
-        """Count the rows of so many columns that make a chunk."""
-        return max(1, self.chunk // columns)
+        return float(summary(self)[3]) / prod(self.shape)
 
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], "Data"]:
         """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
@@ -210,12 +185,27 @@ class Data(ABC):
         return self
 
 
+def summary(data: Data) -> Tensor:
+    """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
+
+    def summarize() -> Tensor:
+        low, high, total, count = torch.stack([_summarize(X) for X in data.entries()]).unbind(1)
+        return torch.stack([low.min(), high.max(), total.sum(), count.sum()]).to(data.device)
+
+    return data.cache("summary", (), summarize)
+
+
+def rows_at_once(data: Data, columns: int) -> int:
+    """Count the rows of so many columns that make a chunk."""
+    return max(1, data.chunk // columns)
+
+
 def sample_sqnorms(data: Data) -> Tensor:
     """Compute `||x_i||^2` for every sample, `(n,)`, float64."""
     X = data.samples()
     if sp.issparse(X):
         return torch.from_numpy(X.astype(np.float64).power(2).sum(axis=1)).to(data.device)
-    rows = X.flatten(1).split(data.rows_at_once(X[0].numel()))
+    rows = X.flatten(1).split(rows_at_once(data, X[0].numel()))
     return torch.cat([part.double().square().sum(1) for part in rows])
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
-from .base import Data, add_product, product_blocks, sum64, sum_of
+from .base import Data, add_product, product_blocks, rows_at_once, sum64, sum_of
 
 
 class Dense(Data):
@@ -40,7 +40,7 @@ class Dense(Data):
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over rows of the matrix, in pieces."""
-        return iter(self.matrix.split(self.rows_at_once(self._sides[1])))
+        return iter(self.matrix.split(rows_at_once(self, self._sides[1])))
 
     def samples(self) -> Tensor:
         """Give the array itself."""
@@ -49,7 +49,7 @@ class Dense(Data):
     def scaled(self, factor: float, dtype: torch.dtype | None = None) -> "Dense":
         """Multiply the data by a number, in their own precision, and cast (a copy)."""
         new = torch.empty_like(self.X, dtype=dtype or self.dtype)
-        rows = self.rows_at_once(prod(self.shape[1:]))
+        rows = rows_at_once(self, prod(self.shape[1:]))
         for part, target in zip(self.X.split(rows), new.split(rows), strict=True):
             target.copy_(part * factor)
         return Dense(new, self.cut)

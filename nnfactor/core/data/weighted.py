@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import components, contract_others, gram
-from .base import Data, add_product, product_blocks, sum64, sum_of
+from .base import Data, add_product, product_blocks, rows_at_once, sum64, sum_of, summary
 from .dense import Dense
 
 
@@ -76,11 +76,8 @@ class Weighted(Data):
 
     def has_few(self, n_components: int) -> bool:
         """Whether so few entries count that exact blocks, k times as costly, are faster than completed data."""
-        return self.order == 2 and float(self._share()) < min(0.5, 4 / n_components)
-
-    def _share(self) -> Tensor:
-        """Compute the mean weight, relative to the largest: of it a majoriser makes its steps smaller."""
-        return self.total_weight() / (prod(self.shape) * self.peak)
+        share = self.total_weight() / (prod(self.shape) * self.peak)  # by it a majoriser makes its steps smaller
+        return self.order == 2 and float(share) < min(0.5, 4 / n_components)
 
     def residual_products(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         """Compute the MTTKRP of `W (X - Y)`, `Y = [[factors]]`: `(..., d_mode, k)`."""
@@ -115,28 +112,15 @@ class Weighted(Data):
 
     def times(self, F: Tensor) -> Tensor:
         """Multiply the data, completed by products of row and column means."""
-        r, c = self._means()
+        r, c = estimate_means(self)
         return self.data.times(F) + r * (c * F).sum(-2, keepdim=True) - r * self.weights_times(c * F)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """Multiply the transposed data, completed in the same way."""
-        r, c = self._means()
+        r, c = estimate_means(self)
         return (
             self.data.times_transposed(F) + c * (r * F).sum(-2, keepdim=True) - c * self.weights_times_transposed(r * F)
         )
-
-    def _means(self) -> tuple[Tensor, Tensor]:
-        """Estimate `x_ij` by `r_i c_j`: weighted means of rows, over those of columns relative to all (kept)."""
-
-        def estimate() -> tuple[Tensor, Tensor]:
-            one = lambda d: torch.ones(d, 1, dtype=self.dtype, device=self.device)
-            sides = prod(self.shape[: self.cut]), prod(self.shape[self.cut :])
-            over = lambda a, b: torch.where(b > 0, a / torch.where(b > 0, b, 1), 0)
-            rows = over(self.data.times(one(sides[1])), self.weights_times(one(sides[1])))
-            columns = over(self.data.times_transposed(one(sides[0])), self.weights_times_transposed(rows))
-            return rows, columns
-
-        return self.cache("means", (), estimate)
 
     def observed(self, mode: int) -> Tensor:
         """Tell which slices of a mode have an entry of positive weight: bool, `(d_mode, 1)`."""
@@ -151,15 +135,29 @@ class Weighted(Data):
     def mean(self) -> Tensor:
         """Average the entries, weighted."""
         total = self.total_weight()
-        return self.data._summary()[2] / torch.where(total > 0, total, 1)
+        return summary(self.data)[2] / torch.where(total > 0, total, 1)
 
     def smallest(self) -> float:
         """Find the smallest entry of positive weight."""
-        return float(self._summary()[0])
+        return float(summary(self)[0])
 
     def samples(self) -> "PartialSamples":
         """Give the entries and which of them are seen; of dense data only."""
         raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
+
+
+def estimate_means(data: Weighted) -> tuple[Tensor, Tensor]:
+    """Estimate `x_ij` by `r_i c_j`: weighted means of rows, over those of columns relative to all (kept)."""
+
+    def estimate() -> tuple[Tensor, Tensor]:
+        one = lambda d: torch.ones(d, 1, dtype=data.dtype, device=data.device)
+        sides = prod(data.shape[: data.cut]), prod(data.shape[data.cut :])
+        over = lambda a, b: torch.where(b > 0, a / torch.where(b > 0, b, 1), 0)
+        rows = over(data.data.times(one(sides[1])), data.weights_times(one(sides[1])))
+        columns = over(data.data.times_transposed(one(sides[0])), data.weights_times_transposed(rows))
+        return rows, columns
+
+    return data.cache("means", (), estimate)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +203,7 @@ class WeightedDense(Weighted):
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the entries of positive weight."""
-        step = self.rows_at_once(self._base.matrix.shape[1])
+        step = rows_at_once(self, self._base.matrix.shape[1])
         for X, W in zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True):
             seen = W > 0
             yield X[seen] / W[seen] if bool(seen.any()) else X.new_zeros(1)
@@ -273,7 +271,7 @@ class WeightedDense(Weighted):
         """Compute `sum w x^2` (kept)."""
 
         def squares() -> Tensor:
-            step = self.rows_at_once(self._base.matrix.shape[1])
+            step = rows_at_once(self, self._base.matrix.shape[1])
             pairs = zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True)
             return sum_of((X.double().square() / torch.where(W > 0, W, 1)).sum() for X, W in pairs)
 

@@ -1,5 +1,7 @@
 """Squared distance to weighted data in which every row has a Gram matrix of its own."""
 
+from torch import Tensor
+
 from ..block import Block
 from ..data.weighted import Weighted
 from .base import Factors
@@ -14,8 +16,9 @@ class RowwiseFit(Fit):
 
     data: Weighted
 
-    def block(self, factors: Factors, name: str) -> Block:
+    def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
         """Return the products with the weighted entries, and `sum_j w_ij u_j u_j'` for every row i."""
+        assert weight is None, "a sum of weighted fits takes `Fit`"
         mode = self.modes.index(name)
         other = factors[self.modes[1 - mode]]
         Fs = [factors[m] for m in self.modes]

@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.base import Data
+from ..data.weighted import Weighted
 from ..factors import as_factor, contract_others, divide, gram, khatri_rao, square_norms, zero_factor
 from .base import Factors, Term
 from .beta import BetaFit
@@ -42,7 +43,7 @@ class SufficientStatistics(Term):
             return {"gram": gram(V), "linear_minus": data.times_transposed(V)}
         Fs = [V, *(factors[m] for m in self.modes)]
         sums = {"gram": gram(V) * data.peak, "linear_minus": data.completed(Fs, 1)}
-        return sums | {"square": data.completed_square(Fs)[..., None, None]}
+        return sums | {"square": cast(Weighted, data).completed_square(Fs)[..., None, None]}
 
     def sum_model(self, factors: Factors) -> Sums:
         """Compute the sums of samples that the model itself makes, `[[V, U1, ...]]`: its bases are stationary for them.

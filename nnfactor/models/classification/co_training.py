@@ -8,8 +8,7 @@ import torch
 from torch import Tensor
 
 from ...core.arrays import Array
-from ..shared.arrays import as_float64, as_given
-from ..shared.inputs import Inputs
+from ..shared.inputs import Inputs, as_float64, as_given
 from ..shared.parameters import Device, DType, nonnegative, whole
 from ..shared.views import drop_constant, read_views
 from .base import SemiSupervised, margins

@@ -21,8 +21,7 @@ from ...core.factors import divide
 from ...core.graph.neighbors import gaussian, median_length, read_points
 from ...core.labels import to_host
 from ...core.linalg import conjugate_gradients
-from ..shared.arrays import as_float64, as_given
-from ..shared.inputs import Inputs
+from ..shared.inputs import Inputs, as_float64, as_given
 from ..shared.parameters import Device, DType, one_of, positive, whole
 from .base import Points, SemiSupervised, given_width, graph_of, invert_degrees, measure_distances
 

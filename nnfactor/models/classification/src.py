@@ -12,8 +12,7 @@ from ...core.arrays import Array
 from ...core.factors import divide
 from ...sparse_coding.basis_pursuit import l1_code
 from ...sparse_coding.dictionary import CHUNK, atoms_of, unit_rows
-from ..shared.arrays import as_given
-from ..shared.inputs import Inputs
+from ..shared.inputs import Inputs, as_given
 from ..shared.labels import nearest_distribution
 from ..shared.parameters import Device, DType
 from .base import Points, SemiSupervised, margins

@@ -15,8 +15,7 @@ from ...core.arrays import Array, as_numbers
 from ...core.graph.neighbors import gaussian
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
-from ..shared.arrays import as_float64, as_given
-from ..shared.inputs import Inputs
+from ..shared.inputs import Inputs, as_float64, as_given
 from ..shared.labels import nearest_distribution
 from ..shared.parameters import Device, DType, nonnegative, one_of, positive, whole
 from .base import Points, SemiSupervised, given_width, margins, measure_distances

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.data.csr import CSR
-from ..shared.arrays import as_float64, as_given
-from ..shared.inputs import Inputs, PickledOnCPU, read, run_environment
+from ..shared.inputs import Inputs, PickledOnCPU, as_float64, as_given, read, run_environment
 from ..shared.scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 CHUNK = 1 << 21  # float64 numbers of a piece of rows held at once (16 MB)

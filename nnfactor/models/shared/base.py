@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from ...core import Rule, Run, Term, run, step
 from ...core.arrays import Array
 from ...core.data.base import Data
+from ...core.data.weighted import Weighted
 from ...core.factors import as_factor, components, gram
 from ...core.solve import init
 from ...core.solve.nnls import nnls, pseudo_inverse_coefficients, weighted_coefficients
@@ -78,13 +79,14 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         if restart or isinstance(self.init, str):
             first, width = model.data[0], sum(X.shape[1] for X in model.data)
             svd = self.init == "auto" and first.order == 2 and self.n_components <= min(first.shape[0], width)
-            svd = svd and not first.has_few(int(self.n_components))  # singular vectors would be those of a mean
+            if first.weighted and cast(Weighted, first).has_few(int(self.n_components)):
+                svd = False  # singular vectors would be those of a mean
             factors = self._draw(model, seeds[restart], not restart and (svd or self.init == "nndsvda"))
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
         if model.data[0].weighted:  # without an entry nothing would ever change these rows
-            factors = [F * model.data[0].observed(mode) for mode, F in enumerate(factors)]
+            factors = [F * cast(Weighted, model.data[0]).observed(mode) for mode, F in enumerate(factors)]
         return dict(zip(model.names, factors, strict=True))
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
@@ -156,7 +158,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             one_of("transform_method", self.transform_method, ("nnls", "pinv", *shrunk))
         if not isinstance(ridge := getattr(self, "ridge", "cv"), str) or ridge != "cv":
             nonnegative("ridge", ridge, note=", or 'cv'")
-        one_of("missing", getattr(self, "missing", None), (None, "nan", "unstored"))
+        if (missing := getattr(self, "missing", None)) is not None:
+            one_of("missing", missing, ("nan", "unstored"), None)
         if self.callback is not None and not callable(self.callback):
             raise ValueError(f"callback must be callable or None, got {self.callback!r}")
 

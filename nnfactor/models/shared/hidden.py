@@ -4,7 +4,7 @@ import warnings
 from typing import Any, Literal, Self, cast
 
 from ...core.arrays import Array
-from ...core.data.base import Data
+from ...core.data.weighted import Weighted
 from .inputs import read
 
 Missing = Literal["nan", "unstored"] | None
@@ -59,11 +59,11 @@ class HiddenEntries:
         shape = getattr(self, "sample_shape", None) if reset else getattr(self, "sample_shape_", None)
         inputs = read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, weights=weights)
         if reset and inputs.data.weighted:
-            warn_of_unobserved(self, inputs.data, stacklevel=7)
+            warn_of_unobserved(self, cast(Weighted, inputs.data), stacklevel=7)
         return inputs
 
 
-def warn_of_unobserved(estimator: Any, data: Data, stacklevel: int) -> None:
+def warn_of_unobserved(estimator: Any, data: Weighted, stacklevel: int) -> None:
     """Warn of samples and features that have no entry that counts."""
     missing = [int((~data.observed(mode)).sum()) for mode in range(data.order)]
     if any(missing):

@@ -159,7 +159,7 @@ def read(
     `Data` of any storage kind keep their dtype and stay where they are. Where the estimator has a parameter `missing`,
     masks, `weights` and what that names are honoured.
     """
-    X, mask = take_mask(X) if hasattr(estimator, "missing") else (X, None)
+    X, mask = take_mask(X) if isinstance(X, np.ma.MaskedArray) and hasattr(estimator, "missing") else (X, None)
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
     dtype = choose_dtype(estimator.dtype)
@@ -172,7 +172,7 @@ def read(
     if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
         X = _fold(X, sample_shape)
     weigh = None
-    if hasattr(estimator, "missing"):
+    if mask is not None or weights is not None or getattr(estimator, "missing", None) is not None:
         X, weigh = hide(X, estimator.missing, mask, weights, loss_exponent(estimator) > 0)
     data, unscaled, scale = as_scaled_data(X, device, dtype, signed=signed)
     if weigh is not None:
@@ -186,6 +186,16 @@ def read(
     if dense or (isinstance(X, Data) and X.order == 2):  # what graphs and kernels are made of
         X = unscaled.samples()
     return Inputs(data, unscaled, X, scale, as_torch, given)
+
+
+def as_float64(values: Any, device: torch.device) -> Tensor:
+    """Move numbers to a device, as float64; arrays that are read-only (a model loaded as a memory map) are fine."""
+    return (values if isinstance(values, Tensor) else share_memory(values)).to(device, torch.float64)
+
+
+def as_given(F: Tensor, inputs: Inputs) -> Any:
+    """Return a result in the kind, on the device and in the dtype of the data."""
+    return inputs.to_caller(inputs.in_range(F.to(inputs.data.device, inputs.data.dtype)))
 
 
 def run_environment(data: Data) -> dict[str, str]:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from functools import partial
 from math import prod
+from typing import cast
 
 from ...core import BetaFit, Fit, Rule, Term, bmme, compose, hals, her, multiplicative, projected_gradient, step
 from ...core.data.base import Data
+from ...core.data.weighted import Weighted
 from ...core.solve.run import Method
 from ...core.terms.rowwise_fit import RowwiseFit
 from .parameters import one_of
@@ -54,7 +56,9 @@ def fit_term(data: Data, names: tuple[str, ...], beta: float, rule: Rule, n_comp
     if beta != 2 or (data.weighted and rule is multiplicative):
         return BetaFit(data, names, beta)
     descends = isinstance(rule, partial) or rule is hals
-    return (RowwiseFit if data.weighted and descends and data.has_few(n_components) else Fit)(data, names)
+    return (RowwiseFit if data.weighted and descends and cast(Weighted, data).has_few(n_components) else Fit)(
+        data, names
+    )
 
 
 def unsupervised_method(solver: str, beta: float) -> Method:
