@@ -93,7 +93,7 @@ class GraphNMF(HiddenEntries, Factorization):
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]
         knn = isinstance(self.graph, str)
-        graph = knn_graph(inputs.samples, self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
+        graph = knn_graph(inputs.unscaled.samples(), self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
         codes, classes = encode_optional_labels(y, n)
         return {"graph_": graph if codes is None else overwrite_labelled(graph, codes), "classes_": classes}
 

@@ -89,7 +89,7 @@ converged_, history_, restarts_, sample_shape_, fit_info_
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         learnt = super()._learn_structure(inputs, y)
-        return {**learnt, "neighbors_": neighbor_graph(self.neighbors, inputs.samples, inputs.data.shape[0])}
+        return {**learnt, "neighbors_": neighbor_graph(self.neighbors, inputs.unscaled.samples(), inputs.data.shape[0])}
 
     def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
         return [*super()._weighted(learnt), (learnt["neighbors_"], self.beta, True)]

@@ -195,7 +195,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
             )
         else:
             builder = self._default_graph if isinstance(self.graph, str) else self.graph
-            graphs = builder.build(inputs.samples, codes)
+            graphs = builder.build(inputs.unscaled.samples(), codes)
         return {"graph_": graphs, "classes_": classes, "codes": codes}
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:

@@ -104,17 +104,12 @@ class Inputs:
     """
 
     data: Data  # on the working device, divided by `scale`
-    unscaled: Data  # the same before the division
+    unscaled: Data  # the same before the division: graphs are built from its samples
     X: Any  # what they were read from: a sparse matrix or tensor, Data; of dense data the tensor on the working device
     scale: float
     as_torch: bool  # whether the caller works with tensors (results then stay on the device), else with numpy
     shape: tuple[int, ...]  # as given
     views: tuple["Inputs", ...] = ()  # all views, where an estimator takes several; the first is this one
-
-    @property
-    def samples(self) -> Tensor | sp.csr_array:
-        """What graphs are built from: a dense tensor, or CSR on the host with one row per sample."""
-        return self.unscaled.samples()
 
     def points(self) -> Tensor | sp.csr_array:
         """Give the samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
