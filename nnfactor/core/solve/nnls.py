@@ -102,7 +102,9 @@ def _solve(G: Tensor, B: Tensor, method: str, ridge: float, whole: Tensor) -> Te
     lengths = whole.diagonal().clamp(min=0).sqrt()
     lengths = torch.where(lengths > 0, lengths, 1)
     unit = lambda A: A / lengths[:, None] / lengths
-    raised = unit(G) + ridge**2 * torch.linalg.eigvalsh(unit(whole))[-1] * torch.eye(len(whole)).to(G)
+    raised = unit(G) + ridge**2 * torch.linalg.eigvalsh(unit(whole))[-1] * torch.eye(
+        len(whole), dtype=G.dtype, device=G.device
+    )
     return _multiply_rows(B / lengths, torch.linalg.pinv(raised, hermitian=True)) / lengths
 
 

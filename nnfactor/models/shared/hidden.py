@@ -6,11 +6,12 @@ from typing import Any, Literal, Self, cast
 from ...core.arrays import Array
 from ...core.data.weighted import Weighted
 from .inputs import read
+from .scikit_learn import TransformerMixin
 
 Missing = Literal["nan", "unstored"] | None
 
 
-class HiddenEntries:
+class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows `set_output`
     """What estimators share that take missing and weighted entries, beside `Factorization` and a field `missing`."""
 
     def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
