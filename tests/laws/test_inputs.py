@@ -77,7 +77,7 @@ class TestMaskedArrays:
                 assert np.array_equal(getattr(a, method)(X), getattr(b, method)(X))
 
     def test_everything_else_that_is_read_refuses_a_mask(self):
-        cube, S = blocks(12, 24).reshape(12, 4, 6), X @ X.T
+        S = X @ X.T
         V, U = np.ones((24, 2)), np.ones((8, 2))
         cases = {
             "init": lambda: NMF(2, init=(masked(V), U)).fit(X),
