@@ -25,10 +25,7 @@ from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization, limits_of
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients
-from ..shared.labels import (
-    LabelledScore,
-    encode_classes,
-)
+from ..shared.labels import LabelledScore, encode_classes
 from ..shared.parameters import Coefficients, nonnegative, one_of, positive
 from ..shared.scikit_learn import ClassifierMixin
 from ..shared.views import (
@@ -107,7 +104,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
         W to start from. None: least squares with the penalty `gamma ||W||^2`.
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
-    tol : float, when to stop, as for `NMF`; 0 runs exactly `max_iter` iterations
+    tol : float, when to stop, as for `NMF`; the last half per cent is slow and changes no class. 0: exactly `max_iter`
     transform_method : {"nnls", "pinv"}
         How V of samples is computed with all U^p fixed: exact weighted nonnegative least squares, or without the sign.
     random_state : int, RandomState, Generator or None, draws one seed per restart
@@ -172,6 +169,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):
     (True, (2,))
     """
 
+    tol: float = 1e-4
     beta: float = 1.0
     gamma: float = 0.01
     lam: float | Literal["auto"] = "auto"
