@@ -40,14 +40,16 @@ def hide_labels(y: Labels, labelled: Index) -> Labels:
     return shown
 
 
-def folds(y: Labels, count: int, seed: int) -> Iterator[tuple[Index, Index]]:
+def folds(y: Labels, count: int, seed: int, within: bool = True) -> Iterator[tuple[Index, Index]]:
     """(fit, check) pairs that cut the samples with labels >= 0 into `count` parts, classes spread evenly.
 
-    No more parts than the largest class has members. Samples with -1 belong to neither.
+    With `within` there are no more parts than the largest class has members. Otherwise there may be: each part then
+    leaves some classes whole, such as those of two images of which one would be no pair. Samples with -1 belong to
+    neither.
     """
     rng = np.random.default_rng(seed)
     classes = [rng.permutation(np.flatnonzero(y == c)) for c in np.unique(y[y >= 0])]
-    count = min(count, max(map(len, classes)))
+    count = min(count, max(map(len, classes))) if within else count
     order = np.concatenate(classes)
     for i in range(count):
         check = np.sort(order[i::count])

@@ -5,9 +5,10 @@ Random starts: `runs` of them are averaged. docs/findings/kernel_nmf_accuracy.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +19,18 @@ from ..harness.kinds import Context
 from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, Point, carry_out
 from ..harness.words import check_names, check_positive
-from ..methods.faces import Fitted, Measure, TestSet, accuracies_of, cross_validate, unit_bases, variants_of
+from ..methods.faces import (
+    RIDGES,
+    Fitted,
+    Measure,
+    TestSet,
+    Way,
+    accuracies_of,
+    choose_ridges,
+    cross_validate,
+    unit_bases,
+    variants_of,
+)
 from ..report.scores import Scores
 from ..report.study_report import curve_panel, finish
 
@@ -35,7 +47,7 @@ FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
 
 METRICS = ("accuracy", "residual", "condition")
 
-VARIANTS = ("nnls", "paper", "span")
+VARIANTS = ("ridge", "nnls", "paper", "span")
 
 
 @dataclass(frozen=True)
@@ -45,13 +57,14 @@ class Parameters:
     Attributes
     ----------
     problems, methods : names
-    variants : "nnls" for NMF, LNMF and PNMF with nonnegative coefficients, "paper" for kernel NMF with its formula,
-        "span" for NMF and LNMF in an orthonormal basis of what their bases span
+    variants : "ridge" for NMF and LNMF with shrunk coefficients, "nnls" for them and PNMF with nonnegative ones, "paper"
+        for kernel NMF with its formula, "span" for NMF and LNMF in an orthonormal basis of what their bases span
     runs : random starts
     iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
     degrees : of the polynomial kernels
     sigmas : of the Gaussian kernels, in median distances of the training samples
-    folds : of the cross-validation
+    folds, repeats : of the cross-validation, and how often the samples are cut into folds anew
+    ridges : strengths to choose from for "ridge"
     components : numbers of components beside k = N m / (N + m), each a setting (Fig. 1)
     curves : problems for which they are tried
     salt_and_pepper : shares of pixels of test images that become 0 or 1 (Fig. 3), each a setting
@@ -67,6 +80,8 @@ class Parameters:
     degrees: tuple[int, ...] = (2, 3, 4)
     sigmas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
     folds: int = 3
+    repeats: int = 5
+    ridges: tuple[float, ...] = RIDGES
     components: tuple[int, ...] = ()
     curves: tuple[str, ...] = ()
     salt_and_pepper: tuple[float, ...] = ()
@@ -77,7 +92,7 @@ class Parameters:
         check_problems((*self.problems, *self.curves))
         check_names("method", self.methods, METHODS)
         check_names("variant", self.variants, VARIANTS)
-        check_positive(self, "runs", "iterations", "folds")
+        check_positive(self, "runs", "iterations", "folds", "repeats")
 
 
 def run(parameters: Parameters, context: Context) -> Report:
@@ -106,17 +121,43 @@ def solve(job: Job) -> Iterator[Row]:
         TestSet(Z.astype(job.run.dtype), y_test, {"setting": "/".join(filter(None, (job.setting, level)))})
         for level, Z in levels
     ]
-    measure = Measure(variants_of(job.method, p.variants), (p.metric,), p.folds, job.seed_for("folds"))
-    first = lambda Z, z: list(map(Fitted, _fit_all(job, Z, z, runs=1)[0]))
-    cv = cross_validate(first, measure, X, y) if len(job.points) > 1 else {}
+    held = _hold_out(job, X, y)
+    measure = _measure(job)
     for start, models in enumerate(_fit_all(job, X, y, p.runs if job.method in STARTED else 1)):
         for i, (point, model) in enumerate(zip(job.points, models, strict=True)):
-            found = accuracies_of(Fitted(model), measure.ways, X.astype(job.run.dtype), y, tests)
-            for (v, metric), accuracies in found.items():
-                row: Row = {"point": point, "run": start, "cv": cv[v, metric][i] if cv else None}
-                row |= {"method": f"{job.method}-{v}"} if v else {"method": job.method, **_shape(model, X)}
+            ways = choose_ridges(measure.ways, {way: fmean(values[i]) for way, values in held.items()})
+            found = accuracies_of(Fitted(model), ways, X.astype(job.run.dtype), y, tests)
+            for way, accuracies in found.items():
+                row: Row = {"point": point, "run": start, **_choice(job, held, way, i)}
+                row |= {"method": f"{job.method}-{way.variant}" if way.variant else job.method}
+                row |= {} if way.variant else _shape(model, X)
                 for sample, accuracy in zip(tests, accuracies, strict=True):
                     yield {**row, **sample.columns, "accuracy": accuracy}
+
+
+def _measure(job: Job, repeat: int = 0) -> Measure:
+    p = job.parameters
+    seed = job.seed_for("folds", repeat) if repeat else job.seed_for("folds")
+    return Measure(variants_of(job.method, p.variants), (p.metric,), p.folds, seed, p.ridges, ("ridge",))
+
+
+def _hold_out(job: Job, X: np.ndarray, y: np.ndarray) -> dict[Way, list[list[float]]]:
+    """Per way and point, the held-out accuracy of every fold of every repetition, with the first start."""
+    measures = [_measure(job, r) for r in range(job.parameters.repeats)]
+    if len(job.points) == 1 and len(measures[0].ways) == len({way[:2] for way in measures[0].ways}):
+        return {}
+    fit = lambda Z, z: list(map(Fitted, _fit_all(job, Z, z, runs=1)[0]))
+    parts = [cross_validate(fit, measure, X, y) for measure in measures]
+    return {way: [list(chain(*values)) for values in zip(*(c[way] for c in parts), strict=True)] for way in parts[0]}
+
+
+def _choice(job: Job, held: Mapping[Way, Sequence[Sequence[float]]], way: Way, i: int) -> dict[str, float]:
+    """Give what a point is chosen by; with its standard error for Gaussian kernels, of which wider ones come later."""
+    values = held[way][i] if held else []
+    found = {"cv": fmean(values)} if values else {}
+    if job.method in GAUSSIAN and len(values) > 1:
+        found["cv_error"] = stdev(values) / len(values) ** 0.5
+    return found
 
 
 def _shape(model: Any, X: np.ndarray) -> dict[str, float]:

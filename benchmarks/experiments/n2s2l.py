@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 
 SUPERVISED = ("1-NN", "PCA", "LDA", "MFA")
 
+PROJECTIONS = ("PCA", "LDA", "MFA")
+
 TRANSDUCTIVE = ("HGF", "HGF-CMN", "CONS")
 
 FACTORIZED = ("NMF", "NMF-HALS", "LNMF", "N2S2L", "N2S2L-mu")
@@ -68,7 +70,9 @@ class Parameters(FaceParameters):
     energies : shares of the variance that PCA leaves for HGF, HGF-CMN and CONS
     spread : alphas of CONS
     graph_neighbors : of the graph of HGF, HGF-CMN and CONS
-    folds : of the cross-validation; no more than there are labelled images per class
+    dimensions : numbers of directions of PCA, LDA, MFA and sMFA to choose from
+    folds : of the cross-validation: four hold out an image of half of the classes each where two are labelled, so that
+        the other classes keep pairs; of HGF, HGF-CMN and CONS no more than there are labelled images per class
     patches : sides of the patches on unlabelled images, in pixels of 64 x 64 images, each a setting; 0 is clean
     """
 
@@ -76,15 +80,16 @@ class Parameters(FaceParameters):
 
     methods: tuple[str, ...] = METHODS
     labelled: int = 2
-    iterations: int = 30
+    iterations: int = 50
     multiplicative_iterations: int = 300
     alphas: tuple[float, ...] = (10.0,)
     betas: tuple[float, ...] = (1e-6, 1e-2, 1.0, 100.0)
-    neighbors: tuple[int, ...] = (3,)
+    neighbors: tuple[int, ...] = (1, 3)
     energies: tuple[float, ...] = (0.9, 0.95, 0.99)
     spread: tuple[float, ...] = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     graph_neighbors: int = 7
-    folds: int = 2
+    dimensions: tuple[int, ...] = (10, 20, 30, 39, 60, 79)
+    folds: int = 4
     patches: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
@@ -121,7 +126,9 @@ def solve(job: Job) -> Iterator[Row]:
             continue
         inductive = job.method in SUPERVISED or job.method in ("NMF", "NMF-HALS", "LNMF")
         X, y = (Z[known], labels[known]) if inductive else (Z, labels)
-        measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"))
+        ridges = p.ridges if job.method in FACTORIZED else ()
+        variants = variants_of(job.method, p.variants)
+        measure = Measure(variants, p.metrics, p.folds, job.seed_for("folds"), ridges, within=False)
         yield from measure_rows(job, _fit(job), measure, X, y, [TestSet(Z[~known], data.y[~known], columns)])
 
 
@@ -130,7 +137,10 @@ def _points(p: Parameters, method: str) -> tuple[Point, ...]:
         every = product(p.alphas, p.betas, p.neighbors)
         return tuple({"alpha": a, "beta": b, "neighbors": k} for a, b, k in every)
     if method == "sMFA":
-        return tuple({"beta": b, "neighbors": k} for b, k in product(p.betas, p.neighbors))
+        every = product(p.betas, p.neighbors, p.dimensions)
+        return tuple({"beta": b, "neighbors": k, "dimensions": d} for b, k, d in every)
+    if method in PROJECTIONS:
+        return tuple({"dimensions": d} for d in p.dimensions)
     if method == "CONS":
         return tuple({"energy": e, "alpha": a} for e, a in product(p.energies, p.spread))
     return tuple({"energy": e} for e in p.energies) if method in TRANSDUCTIVE else ({},)
@@ -164,12 +174,16 @@ def _whole_class() -> Any:
 
 
 def _smfa(job: Job, X: np.ndarray, y: np.ndarray) -> list[Fitted]:
-    """As many directions as MFA has: labelled images less classes."""
+    """Fit once for every weight and graph; the first directions are those of fewer dimensions."""
     from nnfactor import SMFA
 
-    d = max(1, job.parameters.labelled * len(np.unique(y[y >= 0])) - len(np.unique(y[y >= 0])))
-    make = partial(SMFA, d, n_neighbors=WHOLE_CLASS)
-    return [Fitted(make(**point).fit(X.astype(np.float64), y)) for point in job.points]
+    d = max(job.parameters.dimensions, default=40)
+    weights = {(p["beta"], p["neighbors"]): p for p in job.points}
+    models = {
+        key: SMFA(d, n_neighbors=WHOLE_CLASS, beta=p["beta"], neighbors=p["neighbors"]).fit(X.astype(np.float64), y)
+        for key, p in weights.items()
+    }
+    return [Fitted(models[p["beta"], p["neighbors"]], p["dimensions"]) for p in job.points]
 
 
 def _setup(job: Job, X: np.ndarray) -> Setup:

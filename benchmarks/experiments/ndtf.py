@@ -65,7 +65,7 @@ class Parameters(FaceParameters):
     METHODS = METHODS
 
     methods: tuple[str, ...] = METHODS
-    iterations: int = 200
+    iterations: int = 50
     multiplicative_iterations: int = 500
     tensor_iterations: int = 0
     alphas: tuple[float, ...] = (0.1, 1.0, 10.0, 100.0)
@@ -101,7 +101,8 @@ def solve(job: Job) -> Iterator[Row]:
     test = rest(len(data.y), train)
     shaped = (lambda Z: Z) if job.method in MATRICES else (lambda Z: Z.reshape(len(Z), -1))
     tests = [TestSet(shaped(Z), data.y[test], columns) for Z, columns in _tests(job, data.X[test])]
-    measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"))
+    ridges = p.ridges if job.method in FACTORIZATIONS else ()
+    measure = Measure(variants_of(job.method, p.variants), p.metrics, p.folds, job.seed_for("folds"), ridges)
     yield from measure_rows(job, _fit(job), measure, shaped(data.X[train]), data.y[train], tests)
     if job.split == 0 and p.patches and job.method == p.methods[0]:
         yield _pictures(job, data.X[test])

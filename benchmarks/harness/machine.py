@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -34,8 +35,21 @@ def describe(device: Any, threads: int) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "versions": {name: _version(name) for name in PACKAGES},
+        "commit": commit(),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def commit(folder: Path = Path(__file__).parent) -> str:
+    """Name the commit of the checkout, "with changes" if files differ from it; the version where there is no git."""
+    try:
+        ask = lambda *words: subprocess.run(
+            ["git", "-C", str(folder), *words], capture_output=True, text=True, check=True, timeout=20
+        ).stdout.strip()
+        found = ask("rev-parse", "--short=10", "HEAD")
+        return f"{found} with changes" if ask("status", "--porcelain", "--untracked-files=no") else found
+    except (OSError, subprocess.SubprocessError):
+        return f"version {_version('nnfactor')}"
 
 
 def _processor() -> str:

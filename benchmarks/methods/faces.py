@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from itertools import product
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -26,6 +26,8 @@ from ..report.scores import Scores
 from ..report.study_report import curve_panel
 
 if TYPE_CHECKING:
+    from nnfactor.core.solve.ridge import Projection
+
     from .pipelines import Setup
 
 PLAIN = ("NMF", "NMF-HALS", "LNMF", "PNMF", "NTF", "NTF-HALS")
@@ -34,10 +36,16 @@ DISCRIMINATIVE = ("2D-NDTF", "2D-NDTF-mu", "3D-NDTF", "3D-NDTF-mu", "N2S2L", "N2
 
 DISTANCES = ("euclidean", "cosine")
 
+SHRUNK = tuple(name for name in (*PLAIN, *DISCRIMINATIVE) if name != "PNMF")  # that have transform_method="ridge"
+
+RIDGES = (0.0, 0.01, 0.03, 0.1, 0.2, 0.3)  # of the largest singular value; 0 is the pseudo-inverse
+
 # other features of the same fitted model, as methods of their own: N2S2L-all, NMF-nnls, GNMF-paper, ...
 # name -> (methods that have it, what makes them other features, whether all of them are features)
 VARIANTS: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "all": (DISCRIMINATIVE, "", True),
+    "pinv": (SHRUNK, "pinv", False),
+    "ridge": (SHRUNK, "ridge", False),
     "nnls": ((*PLAIN, *DISCRIMINATIVE), "nnls", False),
     "all-nnls": (DISCRIMINATIVE, "nnls", True),
     "paper": (("GNMF", "pKNMF"), "paper", False),
@@ -71,24 +79,26 @@ class FaceParameters:
     Attributes
     ----------
     problems, methods : names
-    variants : "all" for all coefficients of a discriminative method as features, "nnls" for nonnegative ones,
-        "all-nnls" for both
+    variants : "all" for all coefficients of a discriminative method as features, "pinv" for those of the pseudo-inverse,
+        "nnls" for nonnegative ones, "all-nnls" for all nonnegative ones
     metrics : of the nearest neighbour; all but the Euclidean are settings of their own
     splits : random choices of the training images
+    ridges : strengths to choose from by which coefficients are shrunk; 0 is the pseudo-inverse
     """
 
     METHODS: ClassVar[tuple[str, ...]] = ()
 
     problems: tuple[str, ...]
     methods: tuple[str, ...] = ()
-    variants: tuple[str, ...] = ("all", "nnls", "all-nnls")
+    variants: tuple[str, ...] = ("all", "pinv", "nnls", "all-nnls")
     metrics: tuple[str, ...] = DISTANCES
     splits: int = 5
+    ridges: tuple[float, ...] = RIDGES
 
     def __post_init__(self) -> None:
         check_problems(self.problems)
         check_names("method", self.methods, self.METHODS)
-        check_names("variant", self.variants, ("all", "nnls", "all-nnls"))
+        check_names("variant", self.variants, ("all", "pinv", "nnls", "all-nnls"))
         check_names("metric", self.metrics, DISTANCES)
         check_positive(self, "splits", "iterations", "multiplicative_iterations", "folds")
 
@@ -110,19 +120,42 @@ class TestSet:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
+class Way(NamedTuple):
+    """Features, distance, and the strength of shrinkage (None: nothing is shrunk); variant "" is the method itself."""
+
+    variant: str
+    metric: str
+    ridge: float | None = None
+
+
 @dataclass(frozen=True)
 class Measure:
-    """How a split is measured: feature variants, distances, folds of the cross-validation and their seed."""
+    """How a split is measured.
+
+    Attributes
+    ----------
+    variants, metrics : of the features, of the nearest neighbour
+    folds, seed : of the cross-validation
+    ridges : strengths to choose from; none: nothing is shrunk
+    ridge_in : variants whose coefficients are shrunk
+    within : whether a fold holds out a part of every class; otherwise of some classes, so that others keep all samples
+    """
 
     variants: tuple[str, ...]
     metrics: tuple[str, ...]
     folds: int
     seed: int
+    ridges: tuple[float, ...] = ()
+    ridge_in: tuple[str, ...] = ("", "all")
+    within: bool = True
 
     @property
-    def ways(self) -> list[tuple[str, str]]:
-        """Variant and distance; "" is the method as it is."""
-        return list(product(("", *self.variants), self.metrics))
+    def ways(self) -> list[Way]:
+        """List features and distances, each with all strengths that it may be shrunk by."""
+        pairs = product(("", *self.variants), self.metrics)
+        return [
+            Way(v, m, r) for v, m in pairs for r in (self.ridges if v in self.ridge_in and self.ridges else (None,))
+        ]
 
 
 def rank(n: int, m: int) -> int:
@@ -138,37 +171,56 @@ def variants_of(method: str, names: Sequence[str]) -> tuple[str, ...]:
 def measure_rows(
     job: Job, fit: Fit, measure: Measure, X: Array, y: Array, tests: Sequence[TestSet]
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a job. `fit(X, y)` returns a model for every point; y is -1 for samples without a label."""
-    cv = cross_validate(fit, measure, X, y) if len(job.points) > 1 else {}
+    """Yield the rows of a job. `fit(X, y)` returns a model for every point; y is -1 for samples without a label.
+
+    Strengths of shrinkage are chosen point by point, so that a row's `cv` is the best over them.
+    """
+    asked = len(job.points) > 1 or len(measure.ways) > len({w[:2] for w in measure.ways})
+    cv = cross_validate(fit, measure, X, y) if asked else {}
     for i, (point, fitted) in enumerate(zip(job.points, fit(X, y), strict=True)):
-        for way, accuracies in accuracies_of(fitted, measure.ways, X, y, tests).items():
+        ways = choose_ridges(measure.ways, {way: fmean(values[i]) for way, values in cv.items()})
+        for way, accuracies in accuracies_of(fitted, ways, X, y, tests).items():
             for test, accuracy in zip(tests, accuracies, strict=True):
-                row = {**test.columns, "point": point, "accuracy": accuracy, "cv": cv[way][i] if cv else None}
+                row = {**test.columns, "point": point, "accuracy": accuracy, "cv": fmean(cv[way][i]) if cv else None}
                 yield name_row(job.method, way, row)
 
 
-def name_row(method: str, way: tuple[str, str], row: dict[str, Any]) -> dict[str, Any]:
+def choose_ridges(ways: Sequence[Way], held: Mapping[Way, float]) -> list[Way]:
+    """Keep one strength of features and distances: that of the largest held-out accuracy, the weakest of equals."""
+    groups: dict[Any, list[Way]] = {}
+    for way in ways:
+        groups.setdefault(way[:2], []).append(way)
+    return [max(group, key=lambda way: held.get(way, 0.0)) for group in groups.values()]
+
+
+def name_row(method: str, way: Way, row: dict[str, Any]) -> dict[str, Any]:
     """Complete a row with the names of its method and setting."""
-    variant, metric = way
-    distance = "" if metric == "euclidean" else metric
+    distance = "" if way.metric == "euclidean" else way.metric
     setting = "/".join(part for part in (row.get("setting", ""), distance) if part)
-    return {**row, "method": f"{method}-{variant}" if variant else method, "setting": setting}
+    shrunk = {} if way.ridge is None else {"ridge": way.ridge}
+    return {**row, **shrunk, "method": f"{method}-{way.variant}" if way.variant else method, "setting": setting}
 
 
 def accuracies_of(
-    fitted: Fitted, ways: Sequence[tuple[str, str]], X: Array, y: Array, tests: Sequence[TestSet]
-) -> dict[tuple[str, str], list[float]]:
+    fitted: Fitted, ways: Sequence[Way], X: Array, y: Array, tests: Sequence[TestSet]
+) -> dict[Way, list[float]]:
     """Measure 1-NN accuracy on every test set in every way; training and test images go the same way."""
     from .pipelines import nearest_neighbour, percent_right
 
     known = y >= 0
     see = lru_cache(partial(_transform_all, fitted.model, X[known], tests))
-    found: dict[tuple[str, str], list[float]] = {}
-    for variant, metric in ways:
-        _, how, everything = VARIANTS.get(variant, ((), "", False))
-        F, *G = (Z[:, : None if everything else fitted.first] for Z in see(how))
-        nearest = [nearest_neighbour(F, y[known], g, metric) for g in G]
-        found[variant, metric] = [percent_right(t.y, guess) for t, guess in zip(tests, nearest, strict=True)]
+    project = lru_cache(partial(_project_all, fitted.model, X[known], tests))
+    found: dict[Way, list[float]] = {}
+    for way in ways:
+        _, how, everything = VARIANTS.get(way.variant, ((), "", False))
+        if way.ridge is None:
+            coefficients = see(how)
+        else:
+            projection, ends = project()
+            coefficients = np.split(projection.coefficients(way.ridge).numpy(), ends)
+        F, *G = (Z[:, : None if everything else fitted.first] for Z in coefficients)
+        nearest = [nearest_neighbour(F, y[known], g, way.metric) for g in G]
+        found[way] = [percent_right(t.y, guess) for t, guess in zip(tests, nearest, strict=True)]
     return found
 
 
@@ -181,6 +233,25 @@ def _transform_all(model: Any, X: Array, tests: Sequence[TestSet], how: str) -> 
     elif how:
         model = copy(model).set_params(**{"features" if how == "paper" else "transform_method": how})
     return [features(model, Z) for Z in (X, *(t.X for t in tests))]
+
+
+def _project_all(model: Any, X: Array, tests: Sequence[TestSet]) -> tuple[Projection, list[int]]:
+    """Project all samples on the bases, for coefficients of every strength from one decomposition; and where they end.
+
+    As `transform_method="ridge"`, but for bases at unit length: those of LNMF differ, and would weigh distances.
+    """
+    import torch
+
+    from nnfactor.core.data.as_data import as_data
+    from nnfactor.core.factors import as_factor
+    from nnfactor.core.solve.ridge import project
+
+    Z = [X, *(t.X for t in tests)]
+    dtype = torch.from_numpy(np.empty(0, model.factors_[0].dtype)).dtype
+    units = [F / np.maximum(np.linalg.norm(F, axis=0), 1e-30) for F in map(np.asarray, model.factors_)]
+    data = as_data(torch.from_numpy(np.concatenate(Z)).to(dtype))
+    found = project(data, [as_factor(torch.from_numpy(F).to(dtype)) for F in units])
+    return found, list(np.cumsum([len(part) for part in Z])[:-1])
 
 
 @dataclass
@@ -200,16 +271,16 @@ def unit_bases(model: Any) -> Array:
     return W / np.maximum(np.linalg.norm(W, axis=0), 1e-30)
 
 
-def cross_validate(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[tuple[str, str], list[float]]:
-    """Per way, the mean held-out accuracy of every point. Unlabelled samples stay in every fit."""
-    held: dict[tuple[str, str], list[list[float]]] = {way: [] for way in measure.ways}
-    for kept, check in folds(y, measure.folds, measure.seed):
+def cross_validate(fit: Fit, measure: Measure, X: Array, y: Array) -> dict[Way, list[list[float]]]:
+    """Per way and point, the held-out accuracy of every fold. Unlabelled samples stay in every fit."""
+    held: dict[Way, list[list[float]]] = {way: [] for way in measure.ways}
+    for kept, check in folds(y, measure.folds, measure.seed, within=measure.within):
         keep = np.sort(np.concatenate([kept, np.flatnonzero(y < 0)]))
         models, test = fit(X[keep], y[keep]), [TestSet(X[check], y[check])]
         scored = [accuracies_of(m, measure.ways, X[keep], y[keep], test) for m in models]
         for way, values in held.items():
             values.append([s[way][0] for s in scored])
-    return {way: [fmean(v) for v in zip(*values, strict=True)] for way, values in held.items()}
+    return {way: [list(point) for point in zip(*values, strict=True)] for way, values in held.items()}
 
 
 def fit_nested(estimator: Any, points: Sequence[Point]) -> Fit:

@@ -110,7 +110,8 @@ def describe_run(ran: Config, now: Config, machine: Mapping[str, Any]) -> str:
     text = (
         f"Run: `python -m benchmarks {ran.name}` on {machine['device']} ({machine['device_name']}), "
         f"{machine['threads']} thread(s), {ran.header.run.dtype}, seed {ran.header.run.seed}, "
-        f"torch {machine['versions']['torch']}, {machine['time'][:10]}."
+        f"torch {machine['versions']['torch']}, {machine['time'][:10]}, "
+        f"commit {machine.get('commit', 'not recorded')}, {machine.get('job_seconds', machine['seconds']):.0f} s."
     )
     other = [
         d.replace(" there,", " in the config,").replace(" here", " in this run") for d in configs.differences(now, ran)
