@@ -95,13 +95,20 @@ def compare_runs(options: argparse.Namespace) -> int:
 
 
 def write_findings(options: argparse.Namespace) -> int:
-    """Renew the tables of the pages, and say which numbers of their prose are in none."""
-    from .report.findings import untabled_numbers, write
+    """Renew the tables of the pages; with --check, say what their prose claims and their tables do not.
 
-    for page in write(options.folders[0] if options.folders else _out(options)):
-        left = untabled_numbers(page.read_text(encoding="utf-8"))
-        print(page, *([f"(in the text, in no table: {', '.join(left)})"] if left else []))
-    return 0
+    `--check` without a folder renews nothing.
+    """
+    from .report.findings import FOLDER, write
+    from .report.prose import find_faults
+
+    if options.folders or not options.check:
+        for page in write(options.folders[0] if options.folders else _out(options)):
+            print(page)
+    faults = find_faults(FOLDER) if options.check else []
+    for fault in faults:
+        _fail(fault, 1)
+    return 1 if faults else 0
 
 
 def run(options: argparse.Namespace, path: Path) -> int:

@@ -6,6 +6,7 @@ Sets that may not be handed on (FERET, CMU PIE, AR, ...) are read from a user's 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -46,6 +47,9 @@ class File:
         Keys that are read if they are there.
     own : bool
         Whether only a user's own copy can be had.
+    any_views : bool
+        Whether there may be more views: every further array X0, X1, X2, ... is one. Otherwise more are refused, so that
+        none is dropped silently.
     """
 
     title: str
@@ -54,6 +58,7 @@ class File:
     note: str
     optional: tuple[str, ...] = ()
     own: bool = False
+    any_views: bool = False
 
     @property
     def holds(self) -> str:
@@ -125,9 +130,12 @@ def _read(name: str, file: File, data: Path | None) -> Dataset:
         raise AbsentData(f"data not available: {path} is missing; {wanted}")
     try:
         with np.load(path, allow_pickle=False) as content:
-            arrays = {key: content[key] for key in (*file.keys, *file.optional) if key in content}
+            views = sorted((key for key in content if re.fullmatch(r"X\d+", key)), key=lambda key: int(key[1:]))
+            wanted_keys = dict.fromkeys([*file.keys, *file.optional, *(views if file.any_views else ())])
+            arrays = {key: content[key] for key in wanted_keys if key in content}
     except (OSError, ValueError, EOFError) as error:
         raise MissingData(f"{path} cannot be read ({error}); {wanted}") from None
+    _check_views(path, views, file, wanted)
     for key, shape in file.keys.items():
         found = arrays[key].shape if key in arrays else None
         if (
@@ -146,6 +154,14 @@ def _read(name: str, file: File, data: Path | None) -> Dataset:
     if len(lengths) > 1:
         raise MissingData(f"{path}: arrays of {sorted(lengths)} samples; {wanted}")
     return dataset
+
+
+def _check_views(path: Path, views: list[str], file: File, wanted: str) -> None:
+    """Refuse views that nobody would read: beside those of a file, or behind a gap in their numbers."""
+    if "X0" in file.keys and not file.any_views and (extra := [key for key in views if key not in file.keys]):
+        raise MissingData(f"{path}: views {', '.join(extra)} are not known; {wanted}")
+    if file.any_views and views != [f"X{i}" for i in range(len(views))]:
+        raise MissingData(f"{path}: views {', '.join(views) or 'none'}, expected X0, X1, ... without a gap; {wanted}")
 
 
 def _describe_shape(shape: Shape) -> str:
@@ -167,6 +183,18 @@ def _views(title: str, count: int, names: tuple[str, ...], arrays: Arrays) -> Da
     return Dataset(
         "", title, tuple(arrays[f"X{i}"].astype(np.float64) for i in range(count)), codes(arrays["y"]), names
     )
+
+
+def _all_views(title: str, arrays: Arrays) -> Dataset:
+    """As many views as there are."""
+    count = sum(key != "y" for key in arrays)
+    return _views(title, count, tuple(f"view {i}" for i in range(count)), arrays)
+
+
+def _vowel(title: str, arrays: Arrays) -> Dataset:
+    """Take the 528 samples of the file's training part, those of Sun and Zhang 2009."""
+    train = arrays["is_test"] == 0
+    return _table(title, {key: arrays[key][train] for key in ("X", "y")})
 
 
 def _sparse_views(title: str, count: int, names: tuple[str, ...], arrays: Arrays) -> Dataset:
@@ -193,6 +221,12 @@ def _view_file(title: str, n: int | None, widths: tuple[int | None, ...], names:
     keys: dict[str, Shape] = {f"X{i}": (n, m) for i, m in enumerate(widths)} | {"y": (n,)}
     note = f"the views {', '.join(names)}, nonnegative where the method is"
     return File(title, keys, partial(_views, title, len(widths), names), note, **more)
+
+
+def _any_view_file(title: str) -> File:
+    keys: dict[str, Shape] = {"X0": (None, None), "X1": (None, None), "y": (None,)}
+    note = "two views or more (X2, X3, ...), nonnegative where the method is"
+    return File(title, keys, partial(_all_views, title), note, own=True, any_views=True)
 
 
 def _sparse_view_file(title: str, n: int, names: tuple[str, ...]) -> File:
@@ -231,7 +265,12 @@ FILES: dict[str, File] = {
     "uci_lymph": _table_file("Lymphography (UCI)", 148, 18),
     "uci_sonar": _table_file("Sonar (UCI)", 208, 60),
     "uci_soybean_small": _table_file("Soybean, small (UCI)", 47, 35),
-    "uci_vowel": _table_file("Vowel (UCI)", 990, 10),
+    "uci_vowel": File(
+        "Vowel (UCI)",
+        {"X": (990, 10), "y": (990,), "is_test": (990,)},
+        partial(_vowel, "Vowel (UCI)"),
+        "numbers; the 528 samples with is_test = 0 are used",
+    ),
     "mfeat_6views": _view_file(
         "Multiple features (UCI)", 2000, (76, 216, 64, 240, 47, 6), ("fou", "fac", "kar", "pix", "zer", "mor")
     ),
@@ -243,8 +282,8 @@ FILES: dict[str, File] = {
     "cmu_pie": _image_file("CMU PIE", None, None, None, own=True),
     "ar": _image_file("AR", None, None, None, own=True),
     "its": _image_file("ITS (humans and roads)", None, None, None, own=True),
-    "nus_wide_object": _view_file("NUS-WIDE-Object", None, (None,) * 2, ("first", "second"), own=True),
-    "corel5k": _view_file("Corel5K", None, (None,) * 2, ("first", "second"), own=True),
+    "nus_wide_object": _any_view_file("NUS-WIDE-Object"),
+    "corel5k": _any_view_file("Corel5K"),
 }
 
 # name -> (the set it is made of, how)

@@ -57,8 +57,8 @@ class Parameters:
     Attributes
     ----------
     problems, methods : names
-    variants : "ridge" for NMF and LNMF with shrunk coefficients, "nnls" for them and PNMF with nonnegative ones, "paper"
-        for kernel NMF with its formula, "span" for NMF and LNMF in an orthonormal basis of what their bases span
+    variants : "ridge" for NMF and LNMF with shrunk coefficients, "nnls" for them and PNMF with nonnegative ones,
+        "paper" for kernel NMF with its formula, "span" for NMF and LNMF in an orthonormal basis of the span of bases
     runs : random starts
     iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
     degrees : of the polynomial kernels

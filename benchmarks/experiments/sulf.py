@@ -33,8 +33,8 @@ VIEWS = {
     "msrc_v5_5views": ("CM", "HOG", "GIST", "LBP", "CENTRIST"),
     "mfeat_6views": ("fou", "fac", "pix", "zer", "mor"),
     "digit_views": ("pixels", "fourier", "profiles"),
-    "nus_wide_object": ("first", "second"),
-    "corel5k": ("first", "second"),
+    "nus_wide_object": ("view 0", "view 1", "view 2"),  # three in the paper
+    "corel5k": ("view 0", "view 1", "view 2"),
 }
 
 # ways to measure one fit, as methods of their own: SULF-ridge, NMF-b-unit, ...

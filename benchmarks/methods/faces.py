@@ -79,7 +79,7 @@ class FaceParameters:
     Attributes
     ----------
     problems, methods : names
-    variants : "all" for all coefficients of a discriminative method as features, "pinv" for those of the pseudo-inverse,
+    variants : "all" for all coefficients of a discriminative method as features, "pinv" for those that are not shrunk,
         "nnls" for nonnegative ones, "all-nnls" for all nonnegative ones
     metrics : of the nearest neighbour; all but the Euclidean are settings of their own
     splits : random choices of the training images

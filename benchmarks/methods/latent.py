@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..data.samples import Dataset
+from ..harness.errors import MissingData
 from ..harness.study import Point
 
 Array = np.ndarray
@@ -82,7 +83,20 @@ class Views:
 
 
 def scale_views(data: Dataset, names: Sequence[str], dtype: str) -> tuple[Any, ...]:
-    """Take views by name, divided by the root of the mean squared length of their samples."""
+    """Take views by name, divided by the root of the mean squared length of their samples.
+
+    Raises
+    ------
+    MissingData
+        A view is absent, or a user's own copy has one that no name takes.
+    """
+    odd = [name for name in names if name not in data.view_names]
+    odd += [name for name in data.view_names if name.startswith("view ") and name not in names]
+    if odd:
+        raise MissingData(
+            f"{data.name} has {', '.join(data.view_names)}, the study takes {', '.join(names)}: give a file with these "
+            "views, or name them all in VIEWS of benchmarks/experiments/sulf.py"
+        )
     views = []
     for name in names:
         view = data.views[data.view_names.index(name)]

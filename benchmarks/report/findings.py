@@ -7,10 +7,10 @@ machine, the config's `[[tables]]`, the verdicts of its claims and bars, and wha
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from ..harness import config as configs
@@ -21,12 +21,13 @@ from ..harness.journal import read_rows
 from ..harness.results import Row, Table
 from .bars import HEAD
 from .page import cell
+from .prose import BEGIN, END, count_verdicts
 from .scores import Scores
 from .study_report import EXPLAINED, UNITS, all_scores, claim_table, overview
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "findings"
 
-BEGIN, END = "<!-- results: written by `python -m benchmarks findings DIR` -->", "<!-- end of results -->"
+COUNT = ("<!-- counted by `python -m benchmarks findings` -->", "<!-- end of count -->")
 
 
 def write(runs: Path, pages: Path = FOLDER) -> list[Path]:
@@ -40,7 +41,9 @@ def write(runs: Path, pages: Path = FOLDER) -> list[Path]:
     found = [c.parent for c in sorted(runs.glob("*/config.toml")) if (c.parent / "report.html").exists()]
     if not found:
         raise BenchmarkError(f"{runs} holds no finished run; run some first: python -m benchmarks list")
-    return [_renew(pages / f"{run.name}.md", run) for run in found]
+    renewed = [_renew(pages / f"{run.name}.md", run) for run in found]
+    _renew_count(pages)
+    return renewed
 
 
 def _renew(page: Path, run: Path) -> Path:
@@ -55,6 +58,20 @@ def _renew(page: Path, run: Path) -> Path:
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(before + block + after, encoding="utf-8")
     return page
+
+
+def _renew_count(pages: Path) -> None:
+    """Write into the index how many of the papers' claims hold, page by page."""
+    index = pages / "index.md"
+    text = index.read_text(encoding="utf-8") if index.exists() else ""
+    if COUNT[0] not in text or COUNT[1] not in text:
+        return
+    counts = {p.stem: count_verdicts(p.read_text(encoding="utf-8")) for p in sorted(pages.glob("*.md"))}
+    met, every = (sum(c[i] for c in counts.values()) for i in (0, 1))
+    each = ", ".join(f"{name} {m} of {n}" for name, (m, n) in counts.items() if n)
+    block = fill(f"Of the papers' claims that the configs state {met} of {every} are met: {each}.", 120)
+    before, after = text.partition(COUNT[0])[0], text.partition(COUNT[1])[2]
+    index.write_text(f"{before}{COUNT[0]}\n{block}\n{COUNT[1]}{after}", encoding="utf-8")
 
 
 def results(rows: Sequence[Row], config: Config) -> Iterator[str]:
@@ -117,13 +134,6 @@ def describe_run(ran: Config, now: Config, machine: Mapping[str, Any]) -> str:
         d.replace(" there,", " in the config,").replace(" here", " in this run") for d in configs.differences(now, ran)
     ]
     return text + (" Not the config as it is: " + "; ".join(other) + "." if other else "")
-
-
-def untabled_numbers(page: str) -> list[str]:
-    """List the decimal numbers of the text behind a page's results that the results do not have."""
-    found, _, prose = page.partition(END)
-    known = set(re.findall(r"\d+\.\d+", found.partition(BEGIN)[2]))
-    return [number for number in re.findall(r"\d+\.\d+", prose) if number not in known]
 
 
 def markdown(table: Table) -> str:

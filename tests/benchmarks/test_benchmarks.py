@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -176,6 +177,7 @@ def test_quick_run_end_to_end(tmp_path):
     machine = json.loads((folder / "machine.json").read_text())
     assert machine["threads"] == 1
     assert machine["versions"]["torch"]
+    assert machine["commit"]
     assert configs.load(folder / "config.toml").parameters.iterations == 15
     page = findings.write(tmp_path, tmp_path / "pages")[0].read_text()
     assert page.startswith("# nge_speed\n")
@@ -338,3 +340,22 @@ def test_checks_without_any_paper_shape():
     bars = configs.load(configs.find("nge_speed")).header.bars
     assert [bar.verdict for bar in judge_bars([], {"orl": "no folder"}, bars)] == ["not run"]
     assert judge_bars([], {"orl": "no folder"}, {}) == []
+
+
+def test_a_run_names_its_commit(tmp_path):
+    from benchmarks.harness.machine import commit
+
+    assert commit(tmp_path).startswith("version ")
+    git = lambda *words: subprocess.run(
+        ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b", *words],
+        check=True,
+        capture_output=True,
+    )
+    git("init")
+    (tmp_path / "a").write_text("1")
+    git("add", "a")
+    git("commit", "-m", "Begin")
+    clean = commit(tmp_path)
+    assert re.fullmatch("[0-9a-f]{10}", clean)
+    (tmp_path / "a").write_text("2")
+    assert commit(tmp_path) == f"{clean} with changes"

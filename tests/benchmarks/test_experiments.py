@@ -25,7 +25,7 @@ from benchmarks.harness.errors import AbsentData, BenchmarkError, ConfigError, M
 from benchmarks.harness.journal import read_rows
 from benchmarks.harness.results import Score
 from benchmarks.harness.study import Job, seed_of
-from benchmarks.report import findings
+from benchmarks.report import findings, prose
 from benchmarks.report.check import find_faults
 from benchmarks.report.evidence import judge
 from benchmarks.report.scores import Scores
@@ -120,6 +120,82 @@ def test_files_are_checked(tmp_path):
     with pytest.raises(MissingData, match="cannot be read") as error:
         load("orl_32x32", tmp_path)
     assert not isinstance(error.value, AbsentData)
+
+
+def test_views_are_as_many_as_a_file_has(tmp_path):
+    from benchmarks.methods import latent
+
+    rng = np.random.default_rng(0)
+    views, path = {f"X{i}": rng.random((6, i + 2)) for i in range(11)}, tmp_path / "corel5k.npz"
+    for count in (2, 3, 11):
+        some = {key: views[key] for key in list(views)[:count]}
+        np.savez(path, y=np.arange(6) // 2, **some)
+        data = load("corel5k", tmp_path)
+        assert [view.shape[1] for view in data.views] == list(range(2, count + 2))
+        assert len(data.view_names) == count
+    with pytest.raises(MissingData, match=r"corel5k has view 0, .*, the study takes view 0, view 1, view 2: give"):
+        latent.scale_views(data, ("view 0", "view 1", "view 2"), "float64")
+    np.savez(path, y=np.arange(6) // 2, X0=views["X0"], X1=views["X1"], X3=views["X3"])
+    with pytest.raises(MissingData, match=r"views X0, X1, X3, expected X0, X1, \.\.\. without a gap"):
+        load("corel5k", tmp_path)
+    shapes = [(2000, m) for m in (76, 216, 64, 240, 47, 6, 3)]
+    arrays = {f"X{i}": np.zeros(shape) for i, shape in enumerate(shapes)}
+    np.savez(tmp_path / "mfeat_6views.npz", y=np.arange(2000) % 10, **arrays)
+    with pytest.raises(MissingData, match="views X6 are not known"):
+        load("mfeat_6views", tmp_path)
+
+
+def test_vowel_is_the_training_part_of_its_file(tmp_path):
+    is_test = np.arange(990) >= 528
+    np.savez(tmp_path / "uci_vowel.npz", X=np.arange(9900.0).reshape(990, 10), y=np.arange(990) % 11, is_test=is_test)
+    data = load("uci_vowel", tmp_path)
+    assert data.X.shape == (528, 10)
+    assert data.X[-1, 0] == 5270
+
+
+def test_folds_may_leave_classes_whole():
+    y = np.repeat(np.arange(6), 2)
+    parts = list(splits.folds(y, 4, 0, within=False))
+    assert sorted(np.concatenate([check for _, check in parts])) == list(range(12))
+    for fit, check in parts:
+        assert sorted([*fit, *check]) == list(range(12))
+        assert sorted(np.bincount(y[fit])) == [1, 1, 1, 2, 2, 2]
+
+
+def test_strengths_are_chosen_on_training_samples():
+    from benchmarks.methods.faces import Fitted, Measure, TestSet, _project_all, measure_rows
+    from benchmarks.methods.pipelines import Setup, build, fit_all
+
+    data = load("faces_16x16", None, 0)
+    train = splits.share_per_class(data.y, 0.5, 0)
+    test = splits.rest(len(data.y), train)
+    fit = lambda X, y: [Fitted(m) for m in fit_all([build("LNMF", Setup(20, max_iter=20, dtype="float64"))], X, y)]
+    rows = {}
+    for ridges in ((0.0,), (0.0, 0.1, 0.3), (0.1,)):
+        measure = Measure(("pinv",), ("euclidean",), 3, 0, ridges)
+        job = Job("faces_16x16", "LNMF")
+        tests = [TestSet(data.flat[test], data.y[test])]
+        found = list(measure_rows(job, fit, measure, data.flat[train], data.y[train], tests))
+        assert [r["method"] for r in found] == ["LNMF", "LNMF-pinv"]
+        rows[ridges] = found[0]
+    chosen = rows[0.0, 0.1, 0.3]
+    assert chosen["ridge"] in (0.0, 0.1, 0.3)
+    assert chosen["cv"] >= max(rows[(0.0,)]["cv"] or 0, rows[(0.1,)]["cv"] or 0)
+    if chosen["ridge"] == 0.1:
+        assert chosen["accuracy"] == rows[(0.1,)]["accuracy"]
+    # shrunk as transform shrinks, for bases of unit length
+    model, X = fit(data.flat[train], data.y[train])[0].model, data.flat[train]
+    lengths = np.linalg.norm(model.factors_[0], axis=0)
+    shrunk = model.set_params(transform_method="ridge", ridge=0.1).transform(X) * lengths
+    projection, _ = _project_all(model, X, [])
+    assert np.allclose(projection.coefficients(0.1).numpy(), shrunk, rtol=1e-6, atol=1e-9 * np.abs(shrunk).max())
+
+
+def test_a_wider_kernel_is_chosen_among_equals():
+    row = {"kind": "score", "problem": "p", "split": 0, "method": "m", "cv_error": 1.0}
+    rows = [{**row, "point": {"sigma": s}, "cv": cv, "accuracy": s} for s, cv in ((1, 89.0), (2, 90.0), (4, 89.5))]
+    assert Scores(rows).chosen("m", "p").mean == 4
+    assert Scores([{k: v for k, v in r.items() if k != "cv_error"} for r in rows]).chosen("m", "p").mean == 2
 
 
 def test_own_copies_views_and_broken_samples(tmp_path):
@@ -437,7 +513,7 @@ def test_every_config_has_a_page_and_the_index_names_it():
 @pytest.mark.parametrize("page", [p for p in PAGES if p.stem != "index"], ids=lambda p: p.stem)
 def test_numbers_in_the_text_of_a_page_stand_in_its_results(page):
     text = page.read_text()
-    assert findings.untabled_numbers(text) == []
+    assert prose.untabled_numbers(text) == []
     assert "<details>" not in text
     assert len(text.splitlines()) <= 200
     assert f"python -m benchmarks {page.stem}" in text
@@ -445,7 +521,68 @@ def test_numbers_in_the_text_of_a_page_stand_in_its_results(page):
 
 def test_a_number_without_a_source_is_found():
     page = f"1.5\n{findings.BEGIN}\n| 2.5 |\n{findings.END}\nIt is 2.5, not 3.5."
-    assert findings.untabled_numbers(page) == ["3.5"]
+    assert prose.untabled_numbers(page) == ["3.5"]
+
+
+PAGE = f"""# toy
+
+{prose.BEGIN}
+
+| setting |  | A | B | C |
+| --- | --- | --- | --- | --- |
+| iris | ours | 90.0 ± 1.0 | 80.0 | - |
+| `iris` | best | 91.0 | 92.0 | - |
+
+| of the | claim | verdict | numbers |
+| --- | --- | --- | --- |
+| paper | A ahead of B | met | A 90.0, B 80.0 |
+| paper | A ahead of C | not met | |
+
+{prose.END}
+
+## What holds
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("A is ahead of B [met: A ahead of B]. So it is.", None),
+        (
+            "A is ahead of B: 90.0 and 80.0 [iris: A > B]. B leads [best iris: B > A], C is not behind [not met: A ahead of C].",
+            None,
+        ),
+        ("A is\nahead of B.", "'ahead' without a claim: A is ahead of B."),
+        ("A is as good as reproduced.", "'reproduced' without a claim"),
+        ("A is ahead of B [met: A ahead of C].", "it is 'not met'"),
+        ("A is ahead [met: A ahead].", "claims of both verdicts begin so"),
+        ("A is ahead [met: A far ahead].", "no claim begins so"),
+        ("B is ahead [iris: B > A].", "not in the table"),
+        ("C is ahead [iris: C > A].", "no row iris has all of these methods"),
+        ("It is 81.0.", "81.0 is in no table"),
+    ],
+)
+def test_words_are_checked_against_the_results(tmp_path, text, fault):
+    (tmp_path / "toy.md").write_text(PAGE + text + "\n")
+    found = prose.find_faults(tmp_path)
+    assert [f"toy: {fault}" in line or fault in line for line in found] == ([] if fault is None else [True])
+    assert prose.count_verdicts(PAGE) == (1, 2)
+
+
+def test_the_index_is_checked_against_the_pages(tmp_path):
+    (tmp_path / "toy.md").write_text(PAGE)
+    head = "| what | verdict | page |\n| --- | --- | --- |\n"
+    row = "| Table 1 | {} | [toy](toy.md) |\n"
+    for verdict, faults in (
+        ("holds, 90.0 [met in toy: A ahead of B]", 0),
+        ("not run", 0),
+        ("holds", 1),
+        ("Does not hold [met in toy: A ahead of C]", 1),
+        ("holds, 95.0 [met in toy: A ahead of B]", 1),
+    ):
+        (tmp_path / "index.md").write_text(head + row.format(verdict))
+        assert len(prose.find_faults(tmp_path)) == faults, verdict
 
 
 # What is written
