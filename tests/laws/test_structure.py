@@ -23,6 +23,7 @@ CHAIN = [
     ("nnfactor.core.solve",),
     ("nnfactor.core",),
     ("nnfactor.sparse_coding", "nnfactor.graphs", "nnfactor.kernels", "nnfactor.metrics"),
+    ("nnfactor.penalties",),
     ("nnfactor.models",),
     ("nnfactor",),
     ("benchmarks",),

@@ -15,9 +15,17 @@ than the separate runs. Only a restart raises the objective. Two safeguards are 
   factor, which is improved next, absorbs the change: the model is the same.
 * After a sweep that would have raised the objective by more than a tenth, the next one has no momentum and is kept
   whatever it reaches; otherwise the next sweep would be accepted for improving on a bad point.
+
+>>> import torch
+>>> from nnfactor.core import Fit, her, hals, run
+>>> X = torch.outer(torch.arange(1.0, 5), torch.arange(1.0, 4))
+>>> start = {"V": X[:, :1], "U1": X[:3, :1]}
+>>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, method=her)
+>>> bool(result.objective[0] < 1e-3)
+True
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import pairwise
 from math import inf, log
@@ -40,7 +48,12 @@ RISE = 0.1  # of the objective: a sweep that would raise it by more is followed 
 APART = 128.0  # a column of an extrapolated factor is at most so many times as long or short as its component's mean
 
 
-def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = ()) -> Sweep:
+def her(
+    terms: Sequence[Term],
+    rules: Mapping[str, Rule],
+    unit: Sequence[str] = (),
+    within: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+) -> Sweep:
     """Make sweeps of block minimisation with extrapolation and restarts (HER; Ang and Gillis 2019, Algorithm 2).
 
     A `method` of `run`, meant for `hals`: entries that a multiplicative rule finds at 0 would stay there. Every factor
@@ -55,19 +68,12 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
         Factors whose columns are brought to length one before they are extrapolated, their lengths going into the
         factor that is improved next: for graphs with `norms_of`, whose weight on V then is the same in all sweeps.
         Default: none, and the ratio of the lengths is bounded.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from nnfactor.core import Fit, her, hals, run
-    >>> X = torch.outer(torch.arange(1.0, 5), torch.arange(1.0, 4))
-    >>> start = {"V": X[:, :1], "U1": X[:3, :1]}
-    >>> result = run([Fit(X, ("V", "U1"))], {"U1": hals, "V": hals}, start, method=her)
-    >>> bool(result.objective[0] < 1e-3)
-    True
+    within : dict of callable, optional
+        Projections on sets that factors must lie in; extrapolated ones are projected too, and no length is changed.
     """
     check_rules(terms, rules)
     *names, last = rules
+    sets = within or {}
 
     def sweep(state: State) -> State:
         if "memory" not in state:
@@ -76,13 +82,14 @@ def her(terms: Sequence[Term], rules: Mapping[str, Rule], unit: Sequence[str] = 
         memory = state["memory"]
         before, ahead, new = memory["before"], {**state["factors"], **memory["ahead"]}, {}
         reach = memory["reach"].to(before[last].dtype)[..., None, None]
-        extrapolate = lambda F, name: torch.lerp(before[name], F, reach).clamp_(min=0)
+        positive = lambda F: F.clamp_(min=0)
+        extrapolate = lambda F, name: sets.get(name, positive)(torch.lerp(before[name], F, reach))
         for name, following in pairwise((*names, last)):
             improved = {**ahead, name: rules[name](ahead[name], add_blocks(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name] = ahead[name]
             ahead[name] = extrapolate(new[name], name)
-        ahead = _bound_lengths(ahead, names, last) if names and not unit else ahead
+        ahead = _bound_lengths(ahead, names, last) if names and not unit and within is None else ahead
         new[last] = rules[last](ahead[last], add_blocks(terms, ahead, last))
         value = add_values(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN

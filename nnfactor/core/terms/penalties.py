@@ -79,3 +79,18 @@ class L21(Penalty):
     def sizes(self, F: Tensor) -> Tensor:
         """Compute the smoothed row lengths."""
         return (F.square().sum(-1, keepdim=True) + self.eps).sqrt()
+
+
+@dataclass(frozen=True, eq=False)
+class Orthogonal(Penalty):
+    """`weight sum_{i != j} u_i' u_j` over the columns of a nonnegative factor: components that share few entries."""
+
+    def block(self, factors: Factors, name: str) -> Block:
+        """Return a quad that multiplies a row with the sum of its other columns."""
+        k = factors[name].shape[-1]
+        others = 1 - torch.eye(k, dtype=factors[name].dtype, device=factors[name].device)
+        return Block(quads=(Quad(others * per_column(self.weight, factors, factors[name])[..., :1]),) if k > 1 else ())
+
+    def sizes(self, F: Tensor) -> Tensor:
+        """Compute what each row adds, `(sum_j f_j)^2 - sum_j f_j^2`."""
+        return F.sum(-1, keepdim=True).square() - F.square().sum(-1, keepdim=True)

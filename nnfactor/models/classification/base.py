@@ -13,10 +13,10 @@ from ...core import Graph
 from ...core.arrays import Array
 from ...core.graph.neighbors import find_centre, squared_distances, store_like, width_of_gamma
 from ...graphs import knn_graph, linear_neighborhood_graph
+from ..shared.fitting import forget_and_restore_on_error
 from ..shared.inputs import Inputs, PickledOnCPU, as_given, read, run_environment
 from ..shared.labels import LabelledScore, decide, decode_labels, encode_required_classes, place_labels
 from ..shared.parameters import graph_over, one_of, positive
-from ..shared.restore import forget_and_restore_on_error
 from ..shared.scikit_learn import BaseEstimator, ClassifierMixin
 
 Points = Any  # a float64 tensor, or float64 scipy CSR

@@ -11,10 +11,9 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...kernels import check_kernel, fix_kernel
-from ..shared.fitting import read_random_state
+from ..shared.fitting import forget_and_restore_on_error, read_random_state
 from ..shared.inputs import Inputs, PickledOnCPU, as_given, run_environment
 from ..shared.parameters import Device, DType, Seed, nonnegative, whole
-from ..shared.restore import forget_and_restore_on_error
 from ..shared.scikit_learn import BaseEstimator, ClusterMixin
 from ..shared.views import drop_constant, read_views
 

@@ -14,14 +14,13 @@ from ...core.factors import normalize_columns
 from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
-from ..shared.fitting import Learnt, Model
+from ..shared.fitting import Learnt, Model, restore_on_error
 from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs
 from ..shared.labelled_samples import Classifier, Compared, LabelledSamples, Metric, keep_labelled
 from ..shared.labels import encode_classes, join_classes
 from ..shared.minibatch import MiniBatches, takes_batches
 from ..shared.parameters import Ridge, ShrunkCoefficients, graph_over, nonnegative, one_of, positive, whole
-from ..shared.restore import restore_on_error
 from ..shared.scikit_learn import BaseEstimator, ClassifierMixin
 from ..shared.solvers import cg_steps, fastest
 
@@ -205,7 +204,8 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
         if self.solver == "auto":
             rules, method = fastest(names, inputs.data.shape, int(self.n_components), solve)
         else:
-            rule = {"hals": hals, "projected": projected_gradient}.get(self.solver, multiplicative)
+            named: dict[str, Rule] = {"hals": hals, "projected": projected_gradient}
+            rule = named.get(self.solver, multiplicative)
             rules = {**dict.fromkeys(names[1:], rule), "V": solve if self.solver == "m_matrix" else rule}
             method = step
         terms = [Fit(inputs.data, names), *graphs]

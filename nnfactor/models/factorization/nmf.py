@@ -1,6 +1,6 @@
 """Nonnegative matrix factorization `X ~ V U'`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from ...core.factors import column_sums, normalize_columns
 from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
 from ..shared.bases import KnownBases
+from ..shared.constraints import constrain, constrained_coefficients
 from ..shared.fitting import Learnt, Model
 from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs, place_factor
@@ -117,6 +118,24 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         the r in 1e-4 to 1 of least generalised cross-validation error over the samples of `fit` (after `partial_fit`
         of the last batch), which knows no labels; it is best for reconstruction, and small where data have no noise.
 
+    penalties : dict of lists, optional
+        By factor ("V", "U1"): penalties of `nnfactor.penalties`, such as `{"V": [L1(0.1)], "U1": [Smooth(2.0)]}`, added
+        to the loss. Columns of factors without any have length one at most, in place of the gauge: otherwise a penalty
+        would vanish as its factor shrinks. `transform` keeps L1 and L2 on "V", and leaves others out.
+    fixed : dict of arrays, optional
+        By factor: entries that are known, NaN where they are free, as `{"U1": spectra}` or some of its columns. They
+        come back bit for bit.
+    bounds : dict of pairs, optional
+        By factor: lower and upper bound of its entries, None for 0 and infinity.
+    simplex : str or list of str, optional
+        Factors whose rows sum to one, exactly: "V" for abundances. `transform` is then fully constrained least squares.
+    terms : list of `nnfactor.core.Term`, or function, optional
+        Terms of your own, of factors in the unit of the run (`X` over the power of two that is 1 for usual data). A
+        function is given the shapes by factor. Restarts, `transform` (without them) and batches work as ever.
+    alpha_W, alpha_H, l1_ratio : float, float or "same", float
+        Regularisation as in scikit-learn's `NMF`, for matrices: `alpha_W n_features` times `l1_ratio ||V||_1` and
+        `(1 - l1_ratio) / 2 ||V||^2`, and the same of the bases with `alpha_H n_samples`, where the loss counts half.
+
     Attributes
     ----------
     embedding_ : (n_samples, k), the fitted V
@@ -163,6 +182,14 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
     normalize: Literal["l2", "l1"] | None = "l2"
     ridge: Ridge = 0.1
     missing: Missing = None
+    penalties: Mapping[str, Any] | None = None
+    fixed: Mapping[str, Any] | None = None
+    bounds: Mapping[str, tuple[float | None, float | None]] | None = None
+    simplex: str | Sequence[str] | None = None
+    terms: Any = None
+    alpha_W: float = 0.0
+    alpha_H: float | Literal["same"] = "same"
+    l1_ratio: float = 0.0
     _beta: float = field(init=False)
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Array:
@@ -173,11 +200,14 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         return {"_beta": beta_of(self.loss)}
 
     def _coefficients(self, inputs: Inputs, start: Any = None) -> Tensor:
+        data, bases = inputs.data, self._bases(inputs.data)
+        if (V := constrained_coefficients(self, data, bases, inputs.scale)) is not None:
+            return V * inputs.scale
         if self._beta == 2 or self.transform_method != "nnls":
             return super()._coefficients(inputs)
-        data, tol, most = inputs.data, float(self.transform_tol), int(self.transform_max_iter)
+        tol, most = float(self.transform_tol), int(self.transform_max_iter)
         begin = None if start is None else place_factor(start, data) / inputs.scale
-        return divergence_coefficients(data, self._bases(data), self._beta, begin, tol, most) * inputs.scale
+        return divergence_coefficients(data, bases, self._beta, begin, tol, most) * inputs.scale
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
@@ -194,4 +224,5 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         term = fit_term(data, names, beta, rule, int(self.n_components))
         gauge = self.normalize if self.max_iter else None  # without iterations the start is published as it is
         shown = {"normalize": LENGTHS[gauge], "ordered": gauge is not None}
-        return cp_model(inputs, self.n_components, [term], rules, method, beta, **shown)
+        plain = cp_model(inputs, self.n_components, [term], rules, method, beta, **shown)
+        return constrain(self, inputs, plain, beta)

@@ -39,6 +39,8 @@ class NTF(NMF):
     normalize : {"l2", "l1"} or None, the gauge of what is published, as for `NMF`
     transform_tol, transform_max_iter : float, int, when `transform` stops for other losses than Frobenius
     missing : {"nan", "unstored"} or None, what is missing, as for `NMF`
+    penalties, fixed, bounds, simplex, terms : what is asked of "V", "U1", "U2", ..., as for `NMF`
+    alpha_W, alpha_H, l1_ratio : float, scikit-learn's regularisation, for matrices
     batch_size : int or None, samples of a mini-batch, as for `NMF`; tensors with the Frobenius loss only
     forgetting : float, how soon `partial_fit` forgets, as for `NMF`
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`

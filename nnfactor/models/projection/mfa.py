@@ -15,9 +15,9 @@ from torch import Tensor
 from ...core import Graph
 from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
+from ..shared.fitting import forget_and_restore_on_error
 from ..shared.inputs import read
 from ..shared.parameters import Device, DType, check_neighbors, graph_over, neighbor_graph, nonnegative, one_of, whole
-from ..shared.restore import forget_and_restore_on_error
 from .base import DenseRows, Projection, Space, SparseRows, fix_signs
 
 EPS = float(np.finfo(np.float64).eps)

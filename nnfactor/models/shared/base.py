@@ -25,10 +25,9 @@ from ...core.solve.nnls import nnls, pseudo_inverse_coefficients, weighted_coeff
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
 from .bases import Bases, ridge_strength, settle_ridge
-from .fitting import Learnt, Model, fit_together, read_weighted
+from .fitting import Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
 from .parameters import Device, DType, Init, Seed, nonnegative, one_of, whole
-from .restore import forget_and_restore_on_error
 from .scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
@@ -85,6 +84,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
+        factors = [model.within[n](F) if n in model.within else F for n, F in zip(model.shapes, factors, strict=True)]
         if model.data[0].weighted:  # without an entry nothing would ever change these rows
             factors = [F * cast(Weighted, model.data[0]).observed(mode) for mode, F in enumerate(factors)]
         return dict(zip(model.names, factors, strict=True))

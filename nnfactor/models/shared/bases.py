@@ -16,9 +16,8 @@ from ...core.data.base import Data
 from ...core.factors import reconstruct
 from ...core.solve.ridge import choose_for
 from ...core.solve.run import strict_precision
-from .fitting import select_published
+from .fitting import forget_and_restore_on_error, select_published
 from .inputs import choose_device, choose_dtype, given_array, place_factor, read, read_coefficients
-from .restore import forget_and_restore_on_error
 
 
 class Bases:

@@ -8,9 +8,8 @@ from typing import Any, TypeVar
 from sklearn.exceptions import ConvergenceWarning
 
 from .base import Factorization
-from .fitting import fit_together, labelled
+from .fitting import fit_together, forget_and_restore_on_error, labelled
 from .parameters import whole
-from .restore import forget_and_restore_on_error
 
 E = TypeVar("E", bound=Factorization)
 

@@ -9,7 +9,7 @@ with a start of its own; `run` sweeps over all problems of a batch at once.
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from itertools import groupby
 from math import isfinite
@@ -74,6 +74,7 @@ class Model:
     ordered: bool = False  # whether components are published by falling energy: their places mean nothing
     embed: Callable[[Tensor], Tensor] = lambda V: V  # from the sample factor to one row per sample
     shares_scales: bool = True  # whether a power of two may move from one factor to another: their product is the model
+    within: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # sets that factors must lie in
     padded: bool = True  # whether a smaller rank may run with zero columns, which every rule keeps at exactly zero
 
     @property
@@ -366,3 +367,25 @@ def _explain_memory(problems: int, bytes_each: Callable[[], int]) -> Iterator[No
             f"batch_fit(..., max_bytes={max(1, problems // 2) * bytes_each()}) makes smaller batches, "
             "float32 needs half as much"
         ) from error
+
+
+@contextmanager
+def forget_and_restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Forget the fit before this one; if this one fails, the estimator is what it was."""
+    with restore_on_error(estimator):
+        for name in list(vars(estimator)):
+            if name.endswith("_") and not name.startswith("_"):
+                delattr(estimator, name)
+        yield
+
+
+@contextmanager
+def restore_on_error(estimator: BaseEstimator) -> Iterator[None]:
+    """Restore the estimator if something fails."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise

@@ -19,10 +19,10 @@ from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import SufficientStatistics, energies, statistics_of
 from .base import limits_of, show_factors
 from .bases import settle_ridge
-from .fitting import Learnt, Model, draw_seeds, read_weighted, select_published
+from .constraints import is_asked
+from .fitting import Learnt, Model, draw_seeds, read_weighted, restore_on_error, select_published
 from .inputs import Inputs, given_array, place_factor
 from .parameters import beta_of, loss_exponent, nonnegative, whole
-from .restore import restore_on_error
 
 ROUNDS, STEP_ROUNDS = 3, 20  # of coefficients and bases on one batch of a stream; by the multiplicative rule
 
@@ -57,8 +57,12 @@ def _check_model(estimator: Any, order: int, kind: type[Exception] = ValueError)
         raise kind("basis_rule='paper' has no mini-batches; use basis_rule='exact', or fit with batch_size=None")
 
 
-def _check_weights(data: Data) -> None:
-    """Refuse tensors with hidden entries, whose sums would be of all combinations of features."""
+def _check_batches(estimator: Any, data: Data) -> None:
+    """Refuse tensors with hidden entries, whose sums would be of all combinations of features, and constraints."""
+    if hasattr(estimator, "penalties") and is_asked(estimator):
+        raise ValueError(
+            "mini-batches take no penalties, bounds, fixed entries, simplex or terms; use fit with batch_size=None"
+        )
     if data.weighted and data.order > 2:
         raise ValueError(
             "mini-batches of tensors with hidden or weighted entries are not supported; use fit with batch_size=None"
@@ -129,7 +133,7 @@ class MiniBatches:
             return above._run(model, learnt, start, seeds)
         data = model.data[0]
         _check_model(self, data.order)
-        _check_weights(data)
+        _check_batches(self, data)
         graphs = [term.graph for term in model.terms if isinstance(term, Laplacian)]
         visited = cut_batches(data.shape[0], int(self.batch_size), seeds[0], graphs, learnt.get("codes"))
         epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self))
@@ -160,7 +164,7 @@ def absorb(estimator: Any, X: Any, y: Any, weights: Any = None) -> None:
     begins = not hasattr(estimator, "factors_")
     inputs = _in_unit(estimator, read_weighted(estimator, X, begins, weights))
     _check_model(estimator, inputs.data.order)
-    _check_weights(inputs.data)
+    _check_batches(estimator, inputs.data)
     with strict_precision(inputs.data.device):
         learnt = estimator._learn_batch(inputs, y)
         model = estimator._model(inputs, learnt)

@@ -1,0 +1,279 @@
+"""Penalties, bounds, fixed entries and terms of a user's own, added to the model of an estimator."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ...core import Block, Fit, Quad, Term, compose, her, multiplicative, projected_gradient
+from ...core.data.as_data import as_tensor
+from ...core.data.base import Data
+from ...core.data.weighted import Weighted
+from ...core.factors import as_factor, gram, khatri_rao
+from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
+from ...core.solve.nnls import nnls
+from ...core.solve.simplex_coefficients import simplex_coefficients
+from ...core.terms.rowwise_fit import RowwiseFit
+from ...penalties import L1, L2, Penalty, check_penalty
+from .fitting import Model
+from .inputs import Inputs
+from .parameters import loss_exponent, nonnegative
+
+STEPS = 10  # of projected gradient for one product with the data: HALS takes 4 sweeps, of which each is two steps' work
+
+
+class Constraints:
+    """What a user asks of the factors, read once: of an estimator with the parameters that `NMF` documents."""
+
+    def __init__(
+        self, estimator: Any, names: Sequence[str], shapes: Sequence[tuple[int, ...]], like: Data, some: Any = None
+    ) -> None:
+        self.some = names if some is None else some  # the factors whose sets are wanted
+        self.names, self.shapes, self.like = list(names), dict(zip(names, shapes, strict=True)), like
+        self.simplex = _names_in(
+            "simplex", [estimator.simplex] if isinstance(estimator.simplex, str) else estimator.simplex, names
+        )
+        self.bounds = {name: _read_bounds(name, pair) for name, pair in self._of("bounds", estimator.bounds)}
+        given = self._of("fixed", estimator.fixed) if some is None else []
+        self.fixed = {name: self._read_fixed(name, array) for name, array in given}
+        self.penalties = [
+            (name, p) for name, some in self._of("penalties", estimator.penalties) for p in _read_list(name, some)
+        ]
+        self.penalties += _scikit_learns(estimator, self.shapes)
+        both = [name for name in self.simplex if name in self.bounds or name in self.fixed]
+        if both:
+            raise ValueError(
+                f"{both[0]!r} has simplex and bounds or fixed entries; rows that sum to one take no others"
+            )
+
+    @property
+    def constrained(self) -> bool:
+        """Whether a factor must lie in a set."""
+        return bool(self.simplex or self.bounds or self.fixed)
+
+    def unit_columns(self) -> list[str]:
+        """List the factors that are free while others have penalties: their columns get length one at most."""
+        bound = {name for name, _ in self.penalties} | {*self.simplex, *self.bounds, *self.fixed}
+        return [name for name in self.names if name not in bound] if self.penalties else []
+
+    def sets(self, scales: Mapping[str, float]) -> dict[str, Within]:
+        """Make the sets of the factors divided by their scales."""
+        found: dict[str, Within] = {name: Simplex() for name in self.simplex}
+        for name in dict.fromkeys((*self.bounds, *self.fixed)):
+            lower, upper = cast(Any, [bound / scales[name] for bound in self.bounds.get(name, (0.0, torch.inf))])
+            if name in self.fixed:
+                values = self.fixed[name] / scales[name]
+                free = values.isnan()
+                lower, upper = torch.where(free, lower, values), torch.where(free, upper, values)
+            found[name] = Box(lower, upper)
+        return found
+
+    def terms(self, scales: Mapping[str, float], unit: float) -> list[Term]:
+        """Make the terms of the penalties, in the unit of the run."""
+        factor = lambda name, p: p.weight * scales[name] ** p.degree / unit
+        return [p.term(name, factor(name, p), self.shapes[name][0]) for name, p in self.penalties]
+
+    def _of(self, parameter: str, given: Any) -> list[tuple[str, Any]]:
+        """List what is given for which factor."""
+        if given is None:
+            return []
+        if not isinstance(given, Mapping):
+            raise ValueError(f"{parameter} must be a dict by factor, such as {{'V': ...}}, got {given!r}")
+        _names_in(parameter, list(given), self.names)
+        return [(name, value) for name, value in given.items() if name in self.some or parameter == "penalties"]
+
+    def _read_fixed(self, name: str, array: Any) -> Tensor:
+        """Read fixed entries: nonnegative numbers, NaN where an entry is free."""
+        F = as_tensor(array, f"fixed[{name!r}]").to(self.like.device, self.like.dtype)
+        if tuple(F.shape) != self.shapes[name]:
+            raise ValueError(
+                f"fixed[{name!r}] has shape {tuple(F.shape)}; it must be {self.shapes[name]}, NaN where free"
+            )
+        if bool((F < 0).any()) or bool(F.isinf().any()):
+            raise ValueError(f"fixed[{name!r}] must hold finite numbers >= 0, and NaN where an entry is free")
+        return as_factor(F)
+
+
+def constrain(estimator: Any, inputs: Inputs, model: Model, beta: float) -> Model:
+    """Return the model with everything that the estimator asks of its factors."""
+    if not is_asked(estimator):
+        return model
+    asked = Constraints(estimator, model.names, list(model.shapes.values()), model.data[0])
+    unit = asked.unit_columns()
+    if unit and beta != 2:
+        raise ValueError(
+            f"penalties that leave {', '.join(unit)} free vanish as the other factor shrinks; with another loss than "
+            f"'frobenius' put one on {', '.join(unit)} too, or bounds"
+        )
+    names, bounded = model.names, {*asked.simplex, *unit}
+    carrier = next((name for name in names if name not in bounded), None)
+    if carrier is None:
+        raise ValueError("simplex holds for all factors; one must carry the size of the data: leave it out")
+    of = {name: math.prod(model.scales) if name == carrier else 1.0 for name in names}
+    sets = asked.sets(of) | {name: UnitColumns() for name in unit}
+    scales = list(of.values())
+    terms = [Fit(t.data, t.modes) if isinstance(t, RowwiseFit) and sets else t for t in model.terms]
+    terms += [*asked.terms(of, model.unit), *_own_terms(estimator, model)]
+    rules = {name: _rule_within(name, rule, sets.get(name), beta) for name, rule in model.rules.items()}
+    frozen = [name for name, s in sets.items() if isinstance(s, Box) and s.fixed()]
+    rules = {name: rule for name, rule in rules.items() if name not in frozen}
+    if not rules:
+        raise ValueError("fixed holds every entry of every factor; leave one free, or use transform")
+    changed: dict[str, Any] = {"terms": terms, "rules": rules, "scales": scales, "within": sets, "padded": not sets}
+    if model.method is her:
+        changed["method"] = partial(her, within=sets)
+    if sets:
+        changed |= {"normalize": lambda factors: factors, "ordered": False, "shares_scales": False}
+    return replace(model, **changed)
+
+
+def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], scale: float) -> Tensor | None:
+    """Compute coefficients of new samples within the set of V, and with L1 and L2 on it; None where nothing is asked.
+
+    Exact for the simplex and for penalties, by projected gradient for bounds. Of the unit of the data over `scale`.
+    """
+    if not is_asked(estimator):
+        return None
+    k = bases[0].shape[-1]
+    asked = Constraints(
+        estimator,
+        ["V", *(f"U{b}" for b in range(1, data.order))],
+        [(data.shape[0], k), *(tuple(F.shape) for F in bases)],
+        data,
+        ("V",),
+    )
+    own = [p for name, p in asked.penalties if name == "V"]
+    if not own and not asked.simplex and not asked.bounds:
+        return None
+    if estimator._beta != 2 or estimator.transform_method != "nnls":
+        raise ValueError(
+            "transform with penalties, bounds or a simplex on V needs loss='frobenius' and transform_method='nnls'"
+        )
+    G = reduce(torch.mul, (gram(F.double()) for F in bases))
+    B = data.mttkrp([bases[0].new_empty(data.shape[0], k), *bases], 0).double()
+    if data.weighted:
+        Z = khatri_rao([F.double() for F in bases])
+        G = cast(Weighted, data).row_grams(Z, slice(0, data.shape[0]))
+    for p in own:
+        if isinstance(p, L2):
+            G = G + p.weight * torch.eye(k, dtype=G.dtype, device=G.device)
+        elif isinstance(p, L1):
+            B = B - p.weight / scale / 2
+    if asked.simplex:
+        return simplex_coefficients(G, B, 1 / scale)
+    V = nnls(G, B)
+    box = asked.sets({"V": scale}).get("V")
+    return V if box is None else _descend_within(V, G, B, box)
+
+
+def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
+    """Minimise within bounds by projected gradient, to 1e-9 of the largest coefficient."""
+    block = Block(linear_minus=B, row_grams=G.movedim(0, -1)) if G.dim() == 3 else Block((Quad(G),), B)
+    if G.dim() == 3:
+        raise ValueError("transform with bounds on V cannot take hidden or weighted entries; leave one of them out")
+    V = box(V)
+    for _ in range(200):
+        before, V = V, projected_gradient(V, block, steps=50, within=box)
+        if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):
+            break
+    return V
+
+
+def is_asked(estimator: Any) -> bool:
+    """Tell whether an estimator asks anything of its factors."""
+    wanted = ("penalties", "fixed", "bounds", "simplex", "terms")
+    return any(getattr(estimator, name) is not None for name in wanted) or bool(
+        estimator.alpha_W or _alpha_H(estimator)
+    )
+
+
+def _rule_within(name: str, rule: Any, within: Within | None, beta: float) -> Any:
+    """Choose the rule of a factor that must lie in a set."""
+    if within is None:
+        return rule
+    if beta != 2 or rule is multiplicative:
+        if not isinstance(within, Box):
+            raise ValueError(
+                f"a simplex, or penalties that leave {name!r} free, need loss='frobenius' and solver='auto', 'hals' or "
+                "'projected'"
+            )
+        return compose(rule, partial(stay_within, within))
+    return partial(projected_gradient, steps=STEPS, within=within)
+
+
+def _own_terms(estimator: Any, model: Model) -> list[Term]:
+    """List terms of the user's own, made of the names and shapes of the factors if they are a function."""
+    given = estimator.terms
+    found = given(dict(model.shapes)) if isinstance(given, Callable) else given  # type: ignore[arg-type]
+    if found is None:
+        return []
+    if not isinstance(found, Sequence) or not all(isinstance(t, Term) for t in found):
+        raise ValueError(
+            f"terms must be a list of nnfactor.core.Term, or a function of the factors' shapes, got {given!r}"
+        )
+    unknown = [n for t in found for n in t.factor_names if n not in model.names]
+    if unknown:
+        raise ValueError(f"terms depend on {unknown[0]!r}, which is no factor; there are {', '.join(model.names)}")
+    return list(found)
+
+
+def _names_in(parameter: str, given: Any, names: Sequence[str]) -> list[str]:
+    """Refuse names that no factor has."""
+    given = list(given or [])
+    unknown = [name for name in given if name not in names]
+    if unknown:
+        raise ValueError(
+            f"{parameter} names {unknown[0]!r}, which is no factor; there are {', '.join(map(repr, names))}"
+        )
+    return given
+
+
+def _read_bounds(name: str, pair: Any) -> tuple[float, float]:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise ValueError(f"bounds[{name!r}] must be a pair (lower, upper), got {pair!r}")
+    low, high = (0.0 if pair[0] is None else float(pair[0])), (torch.inf if pair[1] is None else float(pair[1]))
+    if not 0 <= low < high:
+        raise ValueError(f"bounds[{name!r}] must be 0 <= lower < upper, got {pair!r}")
+    return low, high
+
+
+def _read_list(name: str, some: Any) -> list[Penalty]:
+    some = [some] if isinstance(some, Penalty) else some
+    if not isinstance(some, Sequence):
+        raise ValueError(f"penalties[{name!r}] must be a list of penalties, got {some!r}")
+    for penalty in some:
+        check_penalty(name, penalty)
+    return list(some)
+
+
+def _alpha_H(estimator: Any) -> float:
+    return estimator.alpha_W if estimator.alpha_H == "same" else estimator.alpha_H
+
+
+def _scikit_learns(estimator: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Penalty]]:
+    """Translate `alpha_W`, `alpha_H` and `l1_ratio`, whose objective is half of ours for the Frobenius loss."""
+    for name, value in (
+        ("alpha_W", estimator.alpha_W),
+        ("alpha_H", _alpha_H(estimator)),
+        ("l1_ratio", estimator.l1_ratio),
+    ):
+        nonnegative(name, value)
+    if estimator.l1_ratio > 1:
+        raise ValueError(f"l1_ratio must be in 0..1, got {estimator.l1_ratio!r}")
+    if not (estimator.alpha_W or _alpha_H(estimator)):
+        return []
+    if len(shapes) != 2:
+        raise ValueError("alpha_W and alpha_H are those of matrices; use penalties={'V': [L1(...)], 'U1': [...]}")
+    times = 2.0 if loss_exponent(estimator) == 2 else 1.0
+    (n, _), (m, _) = shapes["V"], shapes["U1"]
+    found: list[tuple[str, Penalty]] = []
+    for name, alpha, size in (("V", estimator.alpha_W, m), ("U1", _alpha_H(estimator), n)):
+        found += [
+            (name, L1(times * alpha * estimator.l1_ratio * size)),
+            (name, L2(times * alpha * (1 - estimator.l1_ratio) * size / 2)),
+        ]
+    return [(name, p) for name, p in found if p.weight]

@@ -1,0 +1,215 @@
+"""Penalties, fixed entries, bounds, simplex rows and terms of one's own, against references written out."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import nnls
+from sklearn.base import clone
+from sklearn.decomposition import NMF as ScikitLearn
+
+from nnfactor import NMF, NTF, batch_fit, penalties
+from nnfactor.core import L2, Block, Quad, Term
+from nnfactor.core.solve.simplex_coefficients import simplex_coefficients
+
+pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+
+RNG = np.random.default_rng(0)
+U = RNG.gamma(0.5, 1, (30, 4)) + 0.05
+V = RNG.dirichlet(np.ones(4) * 0.5, 50)
+X = V @ U.T * np.exp(0.02 * RNG.normal(size=(50, 30)))
+PARTLY = np.where(np.arange(4) < 2, U, np.nan)
+KW = {"random_state": 0, "max_iter": 300}
+SOLVERS = [{}, {"solver": "hals"}, {"solver": "mu"}, {"loss": "kullback-leibler"}, {"loss": 1.5}]
+
+
+def fully_constrained(x, A, weight=1e5):
+    return nnls(np.vstack([A, weight * np.ones(A.shape[1])]), np.append(x, weight))[0]
+
+
+def falls(model):
+    objective = model.history_["objective"]
+    return (np.diff(objective).max() if model.solver != "auto" else objective[-1] - objective[0]) <= 1e-9 * objective[0]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_simplex_coefficients_are_the_minimisers(own):
+    rng = np.random.default_rng(1)
+    for k in (1, 2, 7, 25):
+        A = rng.random((40, k)) ** 3
+        Y = np.vstack(
+            [rng.dirichlet(np.ones(k), 20) @ A.T + 0.1 * rng.random((20, 40)), rng.random((5, 40)), 1e3 * A.T[:1]]
+        )
+        G, B = torch.from_numpy(A.T @ A), torch.from_numpy(Y @ A)
+        found = simplex_coefficients(G.expand(len(Y), k, k) if own else G, B).numpy()
+        assert found.min() >= 0 and abs(found.sum(1) - 1).max() <= 1e-12
+        gradient = found @ G.numpy() - B.numpy()  # equal where a coefficient is positive, and nowhere lower
+        level = (gradient * found).sum(1, keepdims=True)
+        assert ((gradient - level) >= -1e-8 * (1 + abs(level))).all()
+        assert (abs(gradient - level) * found <= 1e-8 * (1 + abs(level))).all()
+
+
+def test_unmixing_with_known_spectra_is_exact():
+    expected = np.stack([fully_constrained(x, U) for x in X])
+    model = NMF(4, fixed={"U1": U}, simplex="V", **KW).fit(X)
+    np.testing.assert_array_equal(model.factors_[0], U)
+    np.testing.assert_allclose(model.embedding_, expected, atol=1e-5)
+    np.testing.assert_allclose(model.transform(X), expected, atol=1e-8)
+    np.testing.assert_allclose(model.embedding_.sum(1), 1, atol=1e-12)
+    far = clone(model).set_params(fixed={"U1": 1e150 * U}).fit(1e150 * X)
+    np.testing.assert_allclose(far.embedding_, expected, atol=1e-5)
+    np.testing.assert_array_equal(far.factors_[0], 1e150 * U)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("kw", SOLVERS)
+def test_fixed_entries_come_back_bit_for_bit(kw, dtype):
+    model = NMF(4, fixed={"U1": PARTLY}, n_init=2, **KW, **kw).fit(X.astype(dtype))
+    np.testing.assert_array_equal(model.factors_[0][:, :2], U[:, :2].astype(dtype))
+    assert model.factors_[0].dtype == dtype
+    single = clone(model).set_params(n_init=1, tol=0, max_iter=100).fit(X)
+    assert falls(single) and single.loss_ <= 1.2 * NMF(4, max_iter=100, tol=0, random_state=0, **kw).fit(X).loss_ + 1e-3
+    scattered = np.where(RNG.random(U.shape) < 0.2, 0.3, np.nan)
+    np.testing.assert_array_equal(NMF(4, fixed={"U1": scattered}, **KW, **kw).fit(X).factors_[0][scattered == 0.3], 0.3)
+
+
+@pytest.mark.parametrize("kw", SOLVERS)
+def test_bounds_hold(kw):
+    model = NMF(4, bounds={"V": (0.01, 0.3), "U1": (None, 1.0)}, tol=0, random_state=0, max_iter=80, **kw).fit(X)
+    assert model.embedding_.min() >= 0.01 and model.embedding_.max() <= 0.3 and model.factors_[0].max() <= 1.0
+    assert falls(model)
+
+
+def test_transform_within_bounds_is_the_minimiser():
+    model = NMF(4, bounds={"V": (0.0, 0.2)}, **KW).fit(X)
+    found = model.transform(X)
+    gradient = found @ model.components_ @ model.components_.T - X @ model.components_.T
+    size = abs(X @ model.components_.T).max()
+    assert found.max() <= 0.2
+    assert (gradient[found == 0.2] <= 1e-6 * size).all() and (gradient[found == 0] >= -1e-6 * size).all()
+    assert abs(gradient[(found > 0) & (found < 0.2)]).max() <= 1e-6 * size
+
+
+@pytest.mark.parametrize("l1_ratio", [0.0, 0.5, 1.0])
+def test_scikit_learns_regularisation(l1_ratio):
+    kw = {"alpha_W": 0.01, "alpha_H": 0.02, "l1_ratio": l1_ratio}
+    ours = NMF(4, random_state=0, max_iter=5000, tol=1e-9, **kw).fit(X)
+    other = ScikitLearn(4, init="nndsvda", max_iter=5000, tol=1e-10, **kw).fit(X)
+
+    def objective(W, H):
+        n, m = X.shape
+        l1 = l1_ratio * (0.01 * m * W.sum() + 0.02 * n * H.sum())
+        return ((X - W @ H) ** 2).sum() + 2 * l1 + (1 - l1_ratio) * (0.01 * m * (W**2).sum() + 0.02 * n * (H**2).sum())
+
+    np.testing.assert_allclose(ours.loss_, objective(ours.embedding_, ours.components_), rtol=1e-8)
+    assert ours.loss_ <= 1.01 * objective(other.transform(X), other.components_)
+    np.testing.assert_allclose(ours.transform(X), ours.embedding_, atol=1e-3)
+
+
+PENALTIES = {
+    "L1": (penalties.L1, lambda F: F.sum()),
+    "L2": (penalties.L2, lambda F: (F**2).sum()),
+    "L21": (penalties.L21, lambda F: np.sqrt((F**2).sum(1) + 1e-10).sum()),
+    "Orthogonal": (penalties.Orthogonal, lambda F: (F.T @ F).sum() - (F**2).sum()),
+    "Smooth": (penalties.Smooth, lambda F: (np.diff(F, axis=0) ** 2).sum()),
+}
+
+
+@pytest.mark.parametrize("on", ["V", "U1"])
+@pytest.mark.parametrize("solver", ["auto", "hals", "projected"])
+@pytest.mark.parametrize("name", PENALTIES)
+def test_a_penalty_lowers_what_it_penalises(name, solver, on):
+    """The loss is that of the published factors, in the units of the data; the other factor has short columns."""
+    make, size = PENALTIES[name]
+    free = NMF(4, solver=solver, **KW).fit(X)
+    model = NMF(4, solver=solver, penalties={on: [make(0.5)]}, tol=0, max_iter=200, random_state=0).fit(X)
+    F = {"V": model.embedding_, "U1": model.factors_[0]}
+    other = F["U1" if on == "V" else "V"]
+    error = ((X - F["V"] @ F["U1"].T) ** 2).sum()
+    np.testing.assert_allclose(model.loss_, error + 0.5 * size(F[on]), rtol=1e-6)
+    assert np.linalg.norm(other, axis=0).max() <= 1 + 1e-9 and falls(model)
+    lengths = np.linalg.norm(free.embedding_, axis=0) if on == "U1" else 1.0
+    assert size(F[on]) < size((free.factors_[0] * lengths) if on == "U1" else free.embedding_)
+
+
+@pytest.mark.parametrize("name", PENALTIES)
+def test_weights_have_the_unit_of_the_data(name):
+    """Of data that are 2^40 times as large, a weight on V of degree one is so many times as large."""
+    make, _ = PENALTIES[name]
+    init = RNG.random((50, 4)), RNG.random((30, 4))
+    a = NMF(4, penalties={"V": [make(0.5)]}, init=init, max_iter=50, tol=0).fit(X)
+    far = {"penalties": {"V": [make(0.5 * 2.0 ** (40 * (2 - make.degree)))]}, "init": (init[0] * 2.0**40, init[1])}
+    b = clone(a).set_params(**far).fit(X * 2.0**40)
+    np.testing.assert_allclose(b.loss_ * 2.0**-80, a.loss_, rtol=1e-6)
+
+
+def test_terms_of_ones_own():
+    class Sum(Term):
+        """`100 (sum of a row of V - 1)^2`."""
+
+        factor_names = ("V",)
+
+        def value(self, factors):
+            return 100 * (factors["V"].sum(-1) - 1).square().sum(-1)
+
+        def block(self, factors, name):
+            hundred = torch.full((4, 4), 100.0, dtype=factors["V"].dtype)
+            return Block((Quad(hundred),), torch.full_like(factors["V"], 100.0))
+
+    model = NMF(4, terms=[Sum()], fixed={"U1": U}, **KW).fit(X)
+    plain = NMF(4, fixed={"U1": U}, **KW).fit(X)
+    distance = lambda m: np.abs(m.embedding_.sum(1) - 1).max()
+    assert distance(model) < 0.3 * distance(plain)
+    shapes = []
+    NMF(4, terms=lambda found: shapes.append(found) or [L2("V", 0.1)], **KW).fit(X)
+    assert shapes == [{"V": (50, 4), "U1": (30, 4)}]
+    a, b = batch_fit(
+        [NMF(4, terms=[L2("V", 0.1), L2("U1", 0.1)], init="random", random_state=s, max_iter=50) for s in (0, 1)], X
+    )
+    assert a.loss_ != b.loss_
+
+
+def test_tensors_missing_entries_and_restarts():
+    parts = RNG.random((12, 2)), RNG.random((8, 2)), RNG.random((6, 2))
+    cube = np.einsum("ir,jr,kr->ijk", *parts)
+    model = NTF(2, fixed={"U1": parts[1]}, bounds={"U2": (0, 0.9)}, n_init=3, **KW).fit(cube)
+    np.testing.assert_array_equal(model.factors_[0], parts[1])
+    assert model.factors_[1].max() <= 0.9 and model.loss_ <= 1e-6 * (cube**2).sum()
+    hidden = np.where(RNG.random(X.shape) < 0.3, np.nan, X)
+    unmixed = NMF(4, fixed={"U1": U}, simplex="V", missing="nan", **KW).fit(hidden)
+    expected = np.stack([fully_constrained(x[~np.isnan(x)], U[~np.isnan(x)]) for x in hidden])
+    np.testing.assert_allclose(unmixed.transform(hidden), expected, atol=1e-6)
+    np.testing.assert_allclose(unmixed.embedding_, expected, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("kw", "message"),
+    [
+        ({"penalties": [penalties.L1(1.0)]}, "penalties must be a dict"),
+        ({"penalties": {"W": [penalties.L1(1.0)]}}, "penalties names 'W'"),
+        ({"penalties": {"V": [0.1]}}, "must hold penalties of nnfactor.penalties"),
+        ({"penalties": {"V": [penalties.L1(1.0)]}, "loss": "kl"}, "put one on U1 too"),
+        ({"fixed": {"U1": U[:5]}}, r"fixed\['U1'\] has shape \(5, 4\)"),
+        ({"fixed": {"U1": -U}}, "finite numbers >= 0"),
+        ({"fixed": {"U1": U, "V": V}}, "leave one free"),
+        ({"bounds": {"V": (1, 0)}}, "lower < upper"),
+        ({"bounds": {"V": 1}}, "must be a pair"),
+        ({"simplex": "U2"}, "simplex names 'U2'"),
+        ({"simplex": ["V", "U1"]}, "one must carry the size"),
+        ({"simplex": "V", "bounds": {"V": (0, 1)}}, "take no others"),
+        ({"simplex": "V", "loss": "kl"}, "need loss='frobenius'"),
+        ({"terms": "smooth"}, "terms must be a list"),
+        ({"terms": [L2("W", 1.0)]}, "terms depend on 'W'"),
+        ({"alpha_W": -1.0}, "alpha_W"),
+        ({"alpha_W": 1.0, "l1_ratio": 2.0}, "l1_ratio"),
+        ({"simplex": "V", "batch_size": 10}, "mini-batches take no"),
+    ],
+)
+def test_what_is_refused(kw, message):
+    with pytest.raises(ValueError, match=message):
+        NMF(4, **KW, **kw).fit(X)
+
+
+def test_a_penalty_needs_a_weight():
+    for bad in (-1.0, np.nan, "a", True):
+        with pytest.raises(ValueError, match="L1: weight must be a finite number >= 0"):
+            penalties.L1(bad)
