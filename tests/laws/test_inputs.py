@@ -301,6 +301,6 @@ class TestMessages:
     def test_every_parameter_has_a_line_of_its_own(self, key):
         cls = getattr(nnfactor, key)
         text = cls.__doc__.split("Parameters\n    ----------\n")[1].split("Attributes\n")[0]
-        named = re.findall(r"^    ([a-zA-Z_, ]+) :", text, re.MULTILINE)
+        named = re.findall(r"^    ([a-zA-Z0-9_, ]+) :", text, re.MULTILINE)
         told = {name.strip() for names in named for name in names.split(",")}
         assert key not in FACTORIZATIONS or not set(inspect.signature(cls).parameters) - told

@@ -21,7 +21,10 @@ class Box:
 
     def __call__(self, F: Tensor) -> Tensor:
         """Return the nearest factor within the bounds, a new tensor."""
-        return torch.minimum(torch.maximum(F, _like(self.lower, F)), _like(self.upper, F))
+        if isinstance(self.lower, Tensor) or isinstance(self.upper, Tensor):
+            F = F.clamp(min=self.lower) if isinstance(self.lower, Tensor) else F.clamp(min=float(self.lower))
+            return F.clamp(max=self.upper) if isinstance(self.upper, Tensor) else F.clamp(max=float(self.upper))
+        return F.clamp(self.lower, None if self.upper == torch.inf else self.upper)
 
     def fixed(self) -> bool:
         """Tell whether every entry is fixed."""
@@ -58,7 +61,3 @@ Within = Box | Simplex | UnitColumns
 def stay_within(within: Within, F: Tensor, block: Block) -> Tensor:
     """Project a factor, as a rule to follow one whose entries have majorisers of their own."""
     return within(F)
-
-
-def _like(bound: Any, F: Tensor) -> Tensor:
-    return bound if isinstance(bound, Tensor) else torch.as_tensor(bound, dtype=F.dtype, device=F.device)
