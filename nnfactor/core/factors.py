@@ -117,14 +117,17 @@ def column_sums(F: Tensor) -> Tensor:
     return torch.linalg.vector_norm(F, 1, dim=-2, keepdim=True)
 
 
-def normalize_columns(factors: Sequence[Tensor], norms_of: Callable[[Tensor], Tensor] = column_norms) -> list[Tensor]:
+def normalize_columns(
+    factors: Sequence[Tensor], norms_of: Callable[[Tensor], Tensor] = column_norms, dead: float = 1.0
+) -> list[Tensor]:
     """Bring columns of all factors but the first to norm one and multiply the first with their norms.
 
-    The model is unchanged. A zero column stays zero; a component with one keeps the first factor's column as it is.
+    The model is unchanged. A zero column stays zero, and its component's column of the first factor is taken `dead`
+    times: as it is, or 0, which is what `transform` gives for it.
     """
     norms = [norms_of(F) for F in factors[1:]]
     total = reduce(torch.mul, norms)
-    return [factors[0] * torch.where(total > 0, total, 1), *map(_over, factors[1:], norms)]
+    return [factors[0] * torch.where(total > 0, total, dead), *map(_over, factors[1:], norms)]
 
 
 def sort_components(factors: Sequence[Tensor]) -> list[Tensor]:

@@ -116,3 +116,10 @@ def test_distances_between_coefficients_make_sense():
         make_pipeline(NMF(20, random_state=0, **kw), KNeighborsClassifier(1)), digits, y, cv=folds
     ).mean()
     assert score() > 0.95 > 0.9 > score(normalize=None)
+
+
+def test_a_component_with_a_zero_basis_has_no_coefficients():
+    """As `transform` has none: what a fit left in such a column means nothing."""
+    V, U = np.ones((6, 2)), np.array([[1.0, 0.0], [2.0, 0.0], [1.0, 0.0]])
+    model = NMF(2, init=(1e6 * V, U), solver="mu", max_iter=3, tol=0).fit(V @ U.T)
+    assert not model.factors_[0][:, 1].any() and not model.embedding_[:, 1].any() and model.embedding_[:, 0].all()

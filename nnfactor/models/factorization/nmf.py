@@ -21,8 +21,8 @@ from ..shared.parameters import Loss, Ridge, ShrunkCoefficients, Solver, beta_of
 from ..shared.solvers import fit_term, unsupervised_method, unsupervised_rule
 
 LENGTHS: dict[str | None, Callable[[list[Tensor]], list[Tensor]]] = {
-    "l2": normalize_columns,
-    "l1": partial(normalize_columns, norms_of=column_sums),
+    "l2": partial(normalize_columns, dead=0.0),
+    "l1": partial(normalize_columns, norms_of=column_sums, dead=0.0),
     None: lambda factors: factors,
 }
 
