@@ -11,7 +11,7 @@ from ...harness.words import check_names, check_positive
 LABELS = {
     "printed": "multiplicative, as printed",
     "multiplicative": "multiplicative, exact basis rule",
-    "inverses": "M-matrix, k inverses (2008)",
+    "inverses": "M-matrix, k inverses (reconstructed)",
     "cholesky": "M-matrix, batched Cholesky",
     "tight": "M-matrix, CG to a tolerance",
     "cg": "M-matrix, 4 CG steps (default)",

@@ -21,6 +21,8 @@ def m_matrix(
 ) -> Tensor:
     """Solve `(diag(plus / f) - S) v = m` for every column f of F, and clamp v at 0 (Yang et al. 2008).
 
+    A reconstruction from the description in Wang et al. 2009a, not from the text of 2008.
+
     f is the column before the step, v after it; S the weighted adjacency of its graphs, `plus` is `gradient_plus`, and
     `m` is `gradient_minus` without the graphs. In the letters of `multiplicative` the system of column j of V is
     `(diag((V G)_j / V_j) + c_j L) v = M_j`: the diagonal majorises the data term, and the matrix is an M-matrix.

@@ -85,8 +85,9 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
         "auto" has momentum and restarts (Ang and Gillis 2019): HALS for the bases; for V the graph solve, then HALS
         with the same product, in one to four sweeps (Gillis and Glineur 2012). Its objective can rise for an iteration,
         as that of `NMF`. The others are plain and monotone. "multiplicative", short "mu": Wang et al. 2009a, Eq. 15 for
-        the bases (see `basis_rule`) and Eq. 28 for V. "m_matrix", with which they compare: multiplicative bases, the
-        graph solve for V. "hals" and "projected" minimise the same objective without a solve.
+        the bases (see `basis_rule`) and Eq. 28 for V. "m_matrix", with which they compare, is reconstructed from their
+        description of it (Yang et al. 2008): multiplicative bases, the graph solve for V. "hals" and "projected"
+        minimise the same objective without a solve.
     basis_rule : {"exact", "paper"}
         How the graphs enter the rule of a basis (`core.Laplacian`, `split`). "paper" is Eq. 15 as printed: correct, and
         slow at large alpha. "exact" has no Y_u- in the numerator, and Y_u, not Y_u+, in the denominator. For
