@@ -155,4 +155,4 @@ def _round(value: float | None) -> str | None:
 
 def _shorten(why: str) -> str:
     """Without the machine's paths."""
-    return "data not available; " + why.rsplit("; ", 1)[-1] if why.startswith("data not available") else why
+    return "data not available; " + why.partition("; ")[2] if why.startswith("data not available") else why
