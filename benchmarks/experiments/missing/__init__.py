@@ -1,0 +1,1 @@
+"""Missing entries: time to a common error."""
