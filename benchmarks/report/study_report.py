@@ -82,7 +82,7 @@ UNITS = {  # what a metric is, where its name does not say it
     "excess": "objective, % above a long run",
     "said": "the same of fits that say they converged, 0 of others",
     "fit_seconds": "seconds",
-    "to_target": "seconds to a common error",
+    "to_target": "milliseconds to a common error",
     "hidden": "error on what was hidden, % of its norm",
 }
 
