@@ -213,3 +213,60 @@ def test_a_penalty_needs_a_weight():
     for bad in (-1.0, np.nan, "a", True):
         with pytest.raises(ValueError, match="L1: weight must be a finite number >= 0"):
             penalties.L1(bad)
+
+
+def test_a_simplex_of_bases_leaves_coefficients_of_new_samples_free():
+    model = NMF(4, simplex="U1", **KW).fit(X)
+    A = model.factors_[0]
+    np.testing.assert_allclose(A.sum(1), 1, atol=1e-12)
+    np.testing.assert_allclose(model.transform(X), [nnls(A, x)[0] for x in X], atol=1e-6)
+
+
+@pytest.mark.parametrize("kw", [{"fixed": {"U1": U}}, {"fixed": {"U1": PARTLY}}, {"bounds": {"U1": (0.1, 1.0)}}])
+def test_constraints_hold_where_nothing_is_observed(kw):
+    hidden = X.copy()
+    hidden[5], hidden[:, 3] = np.nan, np.nan
+    with pytest.warns(UserWarning, match="without any observed entry"):
+        model = NMF(4, simplex="V", missing="nan", **KW, **kw).fit(hidden)
+    known = ~np.isnan(kw.get("fixed", {}).get("U1", np.full_like(U, np.nan)))
+    np.testing.assert_array_equal(model.factors_[0][known], U[known])
+    assert "bounds" not in kw or (model.factors_[0].min() >= 0.1 and model.factors_[0].max() <= 1.0)
+    np.testing.assert_allclose(model.embedding_.sum(1), 1, atol=1e-12)
+    np.testing.assert_allclose(model.transform(hidden).sum(1), 1, atol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200])
+@pytest.mark.parametrize("name", ["V", "U1"])
+def test_tiny_fixed_entries_come_back_in_any_unit(name, scale):
+    known = np.where(RNG.random({"V": (50, 4), "U1": (30, 4)}[name]) < 0.3, np.nan, 0.2)
+    known[:5, 0] = 0.0, 5e-324, 1e-310, 1e-300, 1e-30
+    model = NMF(4, fixed={name: known}, n_init=2, keep_embeddings=True, **KW).fit(X * scale)
+    some = ~np.isnan(known)
+    np.testing.assert_array_equal((model.embedding_ if name == "V" else model.factors_[0])[some], known[some])
+    restarts = model.restarts_["embeddings" if name == "V" else "factors"]
+    np.testing.assert_array_equal((restarts if name == "V" else restarts[0])[1][some], known[some])
+
+
+def test_terms_of_ones_own_in_batches_of_several_ranks():
+    class Sum(Term):
+        factor_names = ("V",)
+
+        def value(self, factors):
+            return 5 * (factors["V"].sum(-1) - 1).square().sum(-1)
+
+        def block(self, factors, name):
+            F = factors[name]
+            return Block((Quad(F.new_full((F.shape[-1],) * 2, 5.0)),), torch.full_like(F, 5.0))
+
+    terms = [Sum()]
+    make = lambda k: NMF(k, terms=terms, random_state=0, max_iter=50, tol=0)
+    for model in batch_fit([make(2), make(4)], X):
+        np.testing.assert_allclose(model.loss_, make(model.n_components).fit(X).loss_, rtol=1e-6)
+
+
+def test_simplex_coefficients_of_bases_that_are_zero():
+    zeros = torch.zeros(3, 3, dtype=torch.float64)
+    found = simplex_coefficients(zeros, zeros)
+    torch.testing.assert_close(found, torch.full_like(found, 1 / 3))
+    own = torch.stack((torch.eye(3, dtype=torch.float64), zeros))
+    torch.testing.assert_close(simplex_coefficients(own, zeros[:2]), found[:2])

@@ -17,7 +17,8 @@ def simplex_coefficients(G: Tensor, B: Tensor, total: float = 1.0) -> Tensor:
     G, B = G.double(), B.double()
     n, k = B.shape
     size = G.diagonal(dim1=-2, dim2=-1).amax(-1)
-    G = G + RIDGE * size[..., None, None] * torch.eye(k, dtype=G.dtype, device=G.device)
+    ridge = RIDGE * torch.where(size > 0, size, 1)  # bases that are zero: equal coefficients
+    G = G + ridge[..., None, None] * torch.eye(k, dtype=G.dtype, device=G.device)
     own = G.dim() == 3
     diagonal = G.diagonal(dim1=-2, dim2=-1)
     first = (total * diagonal - 2 * B).argmin(-1, keepdim=True)  # the best vertex

@@ -84,9 +84,9 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
-        factors = [model.within[n](F) if n in model.within else F for n, F in zip(model.shapes, factors, strict=True)]
         if model.data[0].weighted:  # without an entry nothing would ever change these rows
             factors = [F * cast(Weighted, model.data[0]).observed(mode) for mode, F in enumerate(factors)]
+        factors = [model.within[n](F) if n in model.within else F for n, F in zip(model.shapes, factors, strict=True)]
         return dict(zip(model.names, factors, strict=True))
 
     def _draw(self, model: Model, seed: int, svd: bool) -> list[Tensor]:
@@ -172,7 +172,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         loss = float(sum(t.direct(in64) for t in model.terms))
         rows = model.embed(V)
         in64[names[0]] = in64[names[0]] if rows is V else rows  # the very tensors of the loss: its residual is kept
-        shown = [F[..., :k] for F in in_units_of_data(model, [rows, *bases])]
+        shown = model.finish([F[..., :k] for F in in_units_of_data(model, [rows, *bases])])
         found = {
             "loss_": float(in_unit(loss, model.unit)),
             **self._errors(inputs, model, [in64[n] for n in names]),
@@ -287,7 +287,7 @@ def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: boo
 def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int, embeddings: bool) -> dict[str, Any]:
     """List what every restart came to, factors as published."""
     factors = model.arrange([run.factors[n] for n in model.names])
-    rows, *bases = (F[..., :n_components] for F in in_units_of_data(model, factors))
+    rows, *bases = model.finish([F[..., :n_components] for F in in_units_of_data(model, factors)])
     shown = [inputs.to_caller(F) for F in bases]
     found = {"loss": in_unit(run.objective, model.unit), "n_iter": run.n_iter, "factors": shown}
     return found | ({"embeddings": inputs.to_caller(model.embed(rows))} if embeddings else {})

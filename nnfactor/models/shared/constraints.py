@@ -34,9 +34,8 @@ class Constraints:
     ) -> None:
         self.some = names if some is None else some  # the factors whose sets are wanted
         self.names, self.shapes, self.like = list(names), dict(zip(names, shapes, strict=True)), like
-        self.simplex = _names_in(
-            "simplex", [estimator.simplex] if isinstance(estimator.simplex, str) else estimator.simplex, names
-        )
+        rows_sum = [estimator.simplex] if isinstance(estimator.simplex, str) else estimator.simplex
+        self.simplex = [name for name in _names_in("simplex", rows_sum, names) if name in self.some]
         self.bounds = {name: _read_bounds(name, pair) for name, pair in self._of("bounds", estimator.bounds)}
         given = self._of("fixed", estimator.fixed) if some is None else []
         self.fixed = {name: self._read_fixed(name, array) for name, array in given}
@@ -71,6 +70,11 @@ class Constraints:
                 lower, upper = torch.where(free, lower, values), torch.where(free, upper, values)
             found[name] = Box(lower, upper)
         return found
+
+    def restore_fixed(self, factors: Sequence[Tensor]) -> list[Tensor]:
+        """Put the entries that users fixed where they were: a run may be in another unit, and flushes tiny numbers."""
+        known = (self.fixed.get(name) for name in self.names)
+        return [F if K is None else torch.where(K.isnan(), F, K) for F, K in zip(factors, known, strict=True)]
 
     def terms(self, scales: Mapping[str, float], unit: float) -> list[Term]:
         """Make the terms of the penalties, in the unit of the run."""
@@ -110,20 +114,23 @@ def constrain(estimator: Any, inputs: Inputs, model: Model, beta: float) -> Mode
             f"'frobenius' put one on {', '.join(unit)} too, or bounds"
         )
     names, bounded = model.names, {*asked.simplex, *unit}
-    carrier = next((name for name in names if name not in bounded), None)
+    able = [name for name in names if name not in bounded]
+    carrier = next((name for name in able if name not in (*asked.bounds, *asked.fixed)), able[0] if able else None)
     if carrier is None:
         raise ValueError("simplex holds for all factors; one must carry the size of the data: leave it out")
     of = {name: math.prod(model.scales) if name == carrier else 1.0 for name in names}
     sets = asked.sets(of) | {name: UnitColumns() for name in unit}
     scales = list(of.values())
     terms = [Fit(t.data, t.modes) if isinstance(t, RowwiseFit) and sets else t for t in model.terms]
-    terms += [*asked.terms(of, model.unit), *_own_terms(estimator, model)]
+    own = _own_terms(estimator, model)
+    terms += [*asked.terms(of, model.unit), *own]
     rules = {name: _rule_within(name, rule, sets.get(name), beta) for name, rule in model.rules.items()}
     frozen = [name for name, s in sets.items() if isinstance(s, Box) and s.fixed()]
     rules = {name: rule for name, rule in rules.items() if name not in frozen}
     if not rules:
         raise ValueError("fixed holds every entry of every factor; leave one free, or use transform")
-    changed: dict[str, Any] = {"terms": terms, "rules": rules, "scales": scales, "within": sets, "padded": not sets}
+    changed: dict[str, Any] = {"terms": terms, "rules": rules, "scales": scales, "within": sets}
+    changed |= {"padded": not sets and not own, "finish": asked.restore_fixed}
     if model.method is her:
         changed["method"] = partial(her, within=sets)
     if sets:

@@ -75,6 +75,7 @@ class Model:
     embed: Callable[[Tensor], Tensor] = lambda V: V  # from the sample factor to one row per sample
     shares_scales: bool = True  # whether a power of two may move from one factor to another: their product is the model
     within: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)  # sets that factors must lie in
+    finish: Callable[[list[Tensor]], list[Tensor]] = lambda factors: factors  # of factors in the user's units
     padded: bool = True  # whether a smaller rank may run with zero columns, which every rule keeps at exactly zero
 
     @property
