@@ -5,7 +5,8 @@ Docstrings cite papers by author and year; README, "Papers by key", has the titl
 
 from . import core, graphs, kernels, metrics, models, penalties
 from .core.version import VERSION as __version__
+from .io.model_files import load
 from .models import *  # noqa: F403
 from .models.shared.batch import batch_fit
 
-__all__ = ["__version__", "batch_fit", "core", "graphs", "kernels", "metrics", "penalties", *models.__all__]
+__all__ = ["__version__", "batch_fit", "core", "graphs", "kernels", "load", "metrics", "penalties", *models.__all__]

@@ -1,5 +1,10 @@
 """Estimators: one file per paper or method, thin on top of the core."""
 
+from ..core.graph.graph import Graph as _Graph
+from ..core.solve.ridge import Projection as _Projection
+from ..io.model_files import register as _register
+from ..kernels import Kernel as _Kernel
+from ..penalties import L1, L2, L21, Orthogonal, Smooth
 from .classification.co_regularized_spectral import PairwiseCoRegularizedSpectral
 from .classification.co_training import CoTraining
 from .classification.label_propagation import HarmonicFunction, LocalGlobalConsistency
@@ -21,6 +26,7 @@ from .factorization.semi_nmf import SemiNMF
 from .factorization.sulf import SULF
 from .projection.dpca import DPCA
 from .projection.mfa import MFA, SMFA
+from .shared.views import View as _View
 
 __all__ = [
     "DPCA",
@@ -49,3 +55,6 @@ __all__ = [
     "SemiNMF",
     "nnls",
 ]
+
+_PUBLIC = [value for value in (globals()[name] for name in __all__) if isinstance(value, type)]
+_register(*_PUBLIC, _Graph, _Kernel, _Projection, _View, L1, L2, L21, Orthogonal, Smooth)

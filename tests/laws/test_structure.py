@@ -23,7 +23,7 @@ CHAIN = [
     ("nnfactor.core.solve",),
     ("nnfactor.core",),
     ("nnfactor.sparse_coding", "nnfactor.graphs", "nnfactor.kernels", "nnfactor.metrics"),
-    ("nnfactor.penalties",),
+    ("nnfactor.penalties", "nnfactor.io"),
     ("nnfactor.models",),
     ("nnfactor",),
     ("benchmarks",),

@@ -1,5 +1,6 @@
 """What users give: arrays of any kind, devices, dtypes; and how results go back in the same kind."""
 
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ from ...core.data.base import Data
 from ...core.data.hidden import hide, take_mask
 from ...core.factors import as_factor
 from ...core.version import VERSION
+from ...io.model_files import save
 from .parameters import loss_exponent
 
 
@@ -82,7 +84,14 @@ def read_coefficients(V: Any, n_components: int, name: str = "V") -> Tensor:
 
 
 class PickledOnCPU:
-    """Mixin of estimators: fitted tensors are pickled on the CPU, so that a model from a GPU loads without one."""
+    """Mixin of estimators: fitted tensors are saved on the CPU, so that a model from a GPU loads without one."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the estimator to a safetensors file, which `nnfactor.load` reads without executing code.
+
+        Raises a TypeError that names what a file cannot hold, such as a callback or a random generator.
+        """
+        save(self, path)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         made = state.get("fit_info_", {}).get("nnfactor", VERSION)
