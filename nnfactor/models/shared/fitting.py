@@ -227,9 +227,9 @@ def run_batch(
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]
-        state = stack_starts(batch, model, inputs, some, label)
+        starts = [stack_starts(batch, model, inputs, some, label)]
         with _explain_memory(len(some), bytes_each):
-            run = batch[0].estimator._run(model, learnt, state, batch[0].seeds)
+            run = batch[0].estimator._run(model, learnt, starts.pop(), batch[0].seeds)  # nobody else holds them
         for i, restarts in split_run(run, some):
             waiting.setdefault(i, []).append(restarts)
             if sum(len(r.objective) for r in waiting[i]) == len(batch[i].seeds):
