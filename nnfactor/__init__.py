@@ -8,5 +8,18 @@ from .core.version import VERSION as __version__
 from .io.model_files import load
 from .models import *  # noqa: F403
 from .models.shared.batch import batch_fit
+from .selection import RankSelection, select_rank
 
-__all__ = ["__version__", "batch_fit", "core", "graphs", "kernels", "load", "metrics", "penalties", *models.__all__]
+__all__ = [
+    "RankSelection",
+    "__version__",
+    "batch_fit",
+    "core",
+    "graphs",
+    "kernels",
+    "load",
+    "metrics",
+    "penalties",
+    "select_rank",
+    *models.__all__,
+]

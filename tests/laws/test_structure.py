@@ -25,6 +25,7 @@ CHAIN = [
     ("nnfactor.sparse_coding", "nnfactor.graphs", "nnfactor.kernels", "nnfactor.metrics"),
     ("nnfactor.penalties", "nnfactor.io"),
     ("nnfactor.models",),
+    ("nnfactor.selection",),
     ("nnfactor",),
     ("benchmarks",),
 ]

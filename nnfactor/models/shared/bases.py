@@ -1,5 +1,6 @@
 """The bases of a fitted estimator: found by a fit, set, or known beforehand (signatures, spectra of a library)."""
 
+from collections.abc import Sequence
 from math import prod
 from typing import Any, ClassVar, Self, cast
 
@@ -13,11 +14,13 @@ from torch import Tensor
 from ...core.arrays import Array
 from ...core.data.as_data import as_data
 from ...core.data.base import Data
+from ...core.data.weighted import Weighted
 from ...core.factors import reconstruct
 from ...core.solve.ridge import choose_for
 from ...core.solve.run import strict_precision
-from .fitting import forget_and_restore_on_error, select_published
-from .inputs import choose_device, choose_dtype, given_array, place_factor, read, read_coefficients
+from .fitting import forget_and_restore_on_error, read_weighted, select_published
+from .inputs import Inputs, choose_device, choose_dtype, given_array, place_factor, read, read_coefficients
+from .parameters import loss_exponent
 
 
 class Bases:
@@ -203,3 +206,20 @@ def read_factors(estimator: Any, factors: Any) -> list[Any]:
     tensors = [torch.from_numpy(H.toarray()) if sp.issparse(H) else H for H in (data.samples() for data in read)]
     copies = [F.to(common, copy=True) for F in tensors]
     return copies if isinstance(factors[0], torch.Tensor) else [F.cpu().numpy() for F in copies]
+
+
+def read_for_score(estimator: Any, X: Any, weights: Any = None) -> Inputs:
+    """Read data as a fit of an estimator would, and their weights if there are any."""
+    return read_weighted(estimator, X, True, weights)
+
+
+def mean_loss(estimator: Any, inputs: Inputs, factors: Sequence[Tensor]) -> float:
+    """Divide the loss of data under a CP model by the weight of all entries, in the units of the user's data.
+
+    `factors` are float64, in the units of `inputs.data`: of the user's data over `inputs.scale`.
+    """
+    data, beta = inputs.data, loss_exponent(estimator)
+    total = float(cast(Weighted, data).total_weight()) if data.weighted else prod(data.shape)
+    with strict_precision(data.device), torch.no_grad():
+        loss = float(data.divergence([F.to(data.device, torch.float64) for F in factors], beta))
+    return loss / total * inputs.scale**beta

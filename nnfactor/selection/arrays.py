@@ -1,0 +1,90 @@
+"""Parts of data as users hand them in: blocks of two modes, and entries that are hidden."""
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from ..core.arrays import as_array
+from ..core.data.as_data import as_scipy, coordinates, is_sparse, to_csr
+from ..core.data.base import Data
+
+
+def as_indexable(X: Any, sample_shape: Any = None) -> Any:
+    """Read data as numpy (masks are kept), torch, or scipy CSR, whose parts can be taken; samples in their shape."""
+    if isinstance(X, Data):
+        raise TypeError(f"X is {type(X).__name__}, of which no blocks can be taken; hand in the array it was made of")
+    if is_sparse(X):
+        if len(X.shape) > 2:
+            return X if isinstance(X, Tensor) else _as_coo(coordinates(X), X.shape)
+        if sample_shape is not None:
+            raise ValueError("sample_shape folds flattened rows, which are sparse here; hand in the folded array")
+        return to_csr(as_scipy(X))
+    X = X if isinstance(X, Tensor | np.ma.MaskedArray) else as_array(X)
+    return X if sample_shape is None or len(X.shape) > 2 else X.reshape(len(X), *sample_shape)
+
+
+def take(X: Any, at: np.ndarray, mode: int) -> Any:
+    """Copy the slices `at` of a mode."""
+    if isinstance(X, Tensor):
+        index = torch.from_numpy(at).to(X.device)
+        return (X.coalesce() if X.layout == torch.sparse_coo else X).index_select(mode, index)
+    if is_sparse(X):
+        return X[at] if mode == 0 else sp.csr_array(X[:, at])
+    return X[(slice(None),) * mode + (at,)]
+
+
+def swap(X: Any) -> Any:
+    """Exchange the first two modes: a view, or CSR."""
+    if isinstance(X, Tensor):
+        return X.transpose(0, 1)
+    return sp.csr_array(X.T) if is_sparse(X) else X.swapaxes(0, 1)
+
+
+def stored_entries(X: Any) -> list[np.ndarray]:
+    """Find the places of the entries that sparse data store, one index for each mode."""
+    return list(coordinates(X)[0]) if is_sparse(X) else []
+
+
+def counted_entries(X: Any, weights: Any) -> Any:
+    """Find the places of entries that are not hidden; None where all count."""
+    if is_sparse(X):
+        return None
+    hidden = X.isnan().cpu().numpy() if isinstance(X, Tensor) else np.isnan(np.ma.getdata(X)) | np.ma.getmaskarray(X)
+    if weights is not None:
+        dense = weights.toarray() if is_sparse(weights) and not isinstance(weights, Tensor) else weights
+        hidden = hidden | (np.asarray(dense.cpu() if isinstance(dense, Tensor) else dense) == 0)
+    return (~hidden).nonzero() if hidden.any() else None
+
+
+def hide_entries(X: Any, at: list[np.ndarray]) -> Any:
+    """Put NaN in some places; the rest is copied."""
+    if isinstance(X, Tensor) and X.layout == torch.strided:
+        hidden = X.to(torch.promote_types(X.dtype, torch.float32)).clone()
+        hidden[tuple(torch.from_numpy(index).to(X.device) for index in at)] = torch.nan
+        return hidden
+    if not is_sparse(X):
+        hidden = X.astype(np.promote_types(X.dtype, np.float32))
+        hidden[tuple(at)] = np.nan
+        return hidden
+    places, values = coordinates(X)
+    both = [np.concatenate(pair) for pair in zip(places, at, strict=True)]
+    return _as_coo((both, np.concatenate([values, np.full(len(at[0]), np.nan, values.dtype)])), X.shape)
+
+
+def mark_entries(shape: tuple[int, ...], at: list[np.ndarray], weights: Any = None) -> Any:
+    """Make sparse weights that are 0 but in some places: there 1, or as given."""
+    values = np.ones(len(at[0])) if weights is None else np.asarray(weights[tuple(at)], dtype=np.float64)
+    return _as_coo((at, values), shape)
+
+
+def _as_coo(entries: Any, shape: tuple[int, ...]) -> Any:
+    """Make a sparse matrix, or of more modes a sparse tensor; entries of one place are added (a NaN stays one)."""
+    places, values = entries
+    if len(shape) == 2:
+        return sp.csr_array(sp.coo_array((values, tuple(places)), shape=shape))
+    index = torch.from_numpy(np.stack(places).astype(np.int64))
+    made = torch.sparse_coo_tensor(index, torch.from_numpy(values), tuple(shape), device="cpu", check_invariants=False)
+    return made.coalesce()

@@ -1,0 +1,202 @@
+"""Choosing the number of components: planted ranks, noise, what is refused, and every kind of data."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+import torch
+from scipy.optimize import nnls
+from sklearn.metrics import silhouette_samples
+
+from nnfactor import NMF, NTF, GraphNMF, SemiNMF, select_rank
+from nnfactor.selection.held_out import block_losses
+from nnfactor.selection.stability import match_restarts, silhouettes
+
+
+def planted(shape, k, seed, snr, counts):
+    """Data whose expectation has rank k: of parts that overlap, with noise that is as strong as said."""
+    rng = np.random.default_rng(seed)
+    factors = [(rng.random((d, k)) < 0.3) * rng.uniform(0.5, 1.5, (d, k)) for d in shape]
+    Y = np.einsum(*(x for mode, F in enumerate(factors) for x in (F, [mode, 9])), list(range(len(shape))))
+    if not counts:
+        return Y * rng.gamma(snr, 1 / snr, shape)
+    return rng.poisson(Y * snr * Y.sum() / (Y**2).sum()).astype(float)
+
+
+X = np.random.default_rng(0).random((40, 3)) ** 3 @ np.random.default_rng(1).random((3, 30)) ** 3
+X = X * np.random.default_rng(2).gamma(100, 0.01, X.shape)
+
+
+@pytest.mark.parametrize("k", [3, 5, 7])
+def test_planted_ranks_of_matrices_are_found(k):
+    assert select_rank(NMF(2), planted((120, 80), k, k, 8, counts=False), range(k - 1, k + 3), random_state=0).rank == k
+
+
+@pytest.mark.parametrize("k", [3, 6])
+def test_planted_ranks_of_counts_are_found(k):
+    data = planted((80, 60), k, k, 2, counts=True)
+    assert select_rank(NMF(2, loss="kl", max_iter=200), data, range(k - 1, k + 3), n_init=3, random_state=0).rank == k
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_planted_ranks_of_tensors_are_found(k):
+    data = planted((40, 30, 20), k, k, 8, counts=True)
+    assert select_rank(NTF(2), data, range(k - 1, k + 3), random_state=0).rank == k
+
+
+@pytest.mark.parametrize("criterion", ["bicross", "speckled"])
+@pytest.mark.parametrize("loss, draw", [("frobenius", "gamma"), ("kl", "poisson")])
+def test_noise_has_no_clear_rank(criterion, loss, draw):
+    noise = getattr(np.random.default_rng(0), draw)(1.0, size=(50, 30))
+    found = select_rank(NMF(2, loss=loss, max_iter=100), noise, range(2, 5), criterion, random_state=0)
+    assert found.rank is None and "no clear rank" in found.reason and list(found.models) == [2, 3, 4]
+    with pytest.raises(ValueError, match="no clear rank"):
+        found.model
+
+
+def test_rank_one_is_found_where_it_is_asked_for():
+    rng = np.random.default_rng(0)
+    data = rng.poisson(np.outer(rng.uniform(1, 9, 40), rng.uniform(1, 9, 30))).astype(float)
+    assert select_rank(NMF(2), data, range(1, 5), random_state=0).rank == 1
+    found = select_rank(NMF(2), data, range(2, 5), random_state=0)
+    assert found.rank is None and "better than one component" in found.reason
+
+
+@pytest.mark.parametrize("criterion", ["bicross", "speckled"])
+def test_blocks_and_speckles_agree_on_clean_data(criterion):
+    data = X
+    found = select_rank(NMF(2, max_iter=300), data, [1, 2, 3, 4], criterion, random_state=0)
+    assert found.rank == 3 and found.model is found.models[3]
+    assert repr(found) == f"RankSelection(rank=3, criterion='{criterion}', ranks=1..4)"
+
+
+def test_stability_is_undefined_for_one_component():
+    found = select_rank(NMF(2), X, [1], "stability", random_state=0)
+    assert found.rank is None and "undefined for one component" in found.reason
+    assert np.isnan(found.table["stability_mean"][0])
+
+
+def test_silhouettes_are_those_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    base = rng.random((12, 4))
+    matched = [base + 0.3 * rng.random((5, 12, 4))]
+    units = matched[0] / np.linalg.norm(matched[0], axis=1, keepdims=True)
+    points, labels = np.moveaxis(units, 1, 2).reshape(20, 12), np.tile(np.arange(4), 5)
+    far = np.clip(1 - points @ points.T, 0, None)
+    np.fill_diagonal(far, 0)
+    wanted = silhouette_samples(far, labels, metric="precomputed").reshape(5, 4).mean(0)
+    np.testing.assert_allclose(silhouettes([units]), wanted, rtol=1e-10)
+
+
+def test_restarts_are_matched_whatever_their_order():
+    rng = np.random.default_rng(0)
+    U = rng.random((10, 4)) ** 4
+    orders = [rng.permutation(4) for _ in range(6)]
+    factors = np.stack([U[:, order] * rng.random(4) for order in orders])
+    (matched,) = match_restarts([factors], np.arange(6.0))
+    np.testing.assert_allclose(matched, np.broadcast_to(matched[0], matched.shape), atol=1e-12)
+    np.testing.assert_allclose(silhouettes([matched]), 1, atol=1e-6)
+
+
+def test_core_consistency_finds_the_rank_of_a_trilinear_model():
+    rng = np.random.default_rng(1)
+    data = np.einsum("ir,jr,kr->ijk", *(rng.random((d, 3)) for d in (12, 10, 8))) + 0.01 * rng.random((12, 10, 8))
+    found = select_rank(NTF(2, max_iter=500), data, range(1, 6), "core_consistency", random_state=0)
+    assert found.rank == 3 and found.table["core_consistency"][2] > 90
+
+
+def test_the_same_seed_makes_the_same_choice_and_leaves_the_estimator_alone():
+    estimator = NMF(2, random_state=7)
+    before = dict(vars(estimator))
+    first, second = (select_rank(estimator, X, [2, 3, 4]) for _ in range(2))
+    assert np.array_equal(first.losses, second.losses) and first.rank == second.rank == 3
+    assert vars(estimator) == before
+
+
+def test_the_table_has_a_row_for_each_rank():
+    table = select_rank(NMF(2), X, [4, 2, 3, 3], random_state=0).table
+    assert isinstance(table, pd.DataFrame) and list(table["rank"]) == [2, 3, 4]
+    columns = ["rank", "loss", "error", "held_out", "held_out_se", "stability_mean", "stability_min"]
+    assert list(table) == columns and np.isfinite(table.to_numpy()).all()
+
+
+@pytest.mark.parametrize(
+    "kind", [sp.csr_array, sp.coo_matrix, pd.DataFrame, torch.from_numpy, lambda A: torch.from_numpy(A).to_sparse()]
+)
+def test_every_kind_of_data_gives_the_same_choice(kind):
+    data = np.round(30 * X)
+    wanted = select_rank(NMF(2, loss="kl", max_iter=100), data, [2, 3, 4], random_state=0)
+    found = select_rank(NMF(2, loss="kl", max_iter=100), kind(data), [2, 3, 4], random_state=0)
+    assert found.rank == wanted.rank == 3
+    np.testing.assert_allclose(found.losses, wanted.losses, rtol=0.05)
+
+
+def test_sparse_tensors_and_flattened_samples_are_folded():
+    data = planted((30, 20, 15), 2, 0, 8, counts=True)
+    wanted = select_rank(NTF(2), data, [1, 2, 3], random_state=0)
+    for est, other in [
+        (NTF(2), torch.from_numpy(data).to_sparse()),
+        (NTF(2, sample_shape=(20, 15)), data.reshape(30, -1)),
+    ]:
+        found = select_rank(est, other, [1, 2, 3], random_state=0)
+        assert found.rank == wanted.rank == 2
+
+
+@pytest.mark.parametrize("criterion", ["bicross", "speckled"])
+def test_hidden_entries_have_no_influence(criterion):
+    rng = np.random.default_rng(3)
+    hidden = rng.random(X.shape) < 0.1
+    found = []
+    for value in (np.nan, 1e5):
+        data = np.where(hidden, value, X)
+        weights = None if np.isnan(value) else (~hidden).astype(float)
+        estimator = NMF(2, missing="nan" if weights is None else None)
+        found.append(select_rank(estimator, data, [2, 3, 4], criterion, random_state=0, weights=weights))
+    assert found[0].rank == found[1].rank == 3
+    np.testing.assert_allclose(found[0].losses, found[1].losses, rtol=1e-6)
+
+
+def test_losses_of_blocks_are_those_of_a_reference():
+    """One fold by hand: fit, two nonnegative least-squares problems, and the residual of the block."""
+    full = [NMF(k, random_state=0, max_iter=2000).fit(X) for k in (1, 2)]
+    losses = block_losses(full, X, None, np.random.RandomState(0))
+    random = np.random.RandomState(0)
+    rows, columns = (np.array_split(random.permutation(d), 5)[0] for d in X.shape)
+    keep, stay = np.setdiff1d(np.arange(40), rows), np.setdiff1d(np.arange(30), columns)
+    wanted = [np.square(X[np.ix_(rows, columns)] - X[np.ix_(keep, stay)].mean()).mean()]
+    for fit in full:
+        start = tuple(F + 1e-3 * F.mean(0) for F in (fit.embedding_[keep], fit.factors_[0][stay]))
+        own = NMF(fit.n_components, init=start).fit(X[np.ix_(keep, stay)])
+        V = np.array([nnls(own.factors_[0], x)[0] for x in X[np.ix_(rows, stay)]])
+        U = np.array([nnls(own.embedding_, x)[0] for x in X[np.ix_(keep, columns)].T])
+        wanted.append(np.square(X[np.ix_(rows, columns)] - V @ U.T).mean())
+    np.testing.assert_allclose(losses[0], wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "call, told",
+    [
+        (lambda: select_rank(NMF(2), X, []), "ranks is empty"),
+        (lambda: select_rank(NMF(2), X, [0, 1]), "ranks must be"),
+        (lambda: select_rank(NMF(2), X, [2, 25]), "use ranks up to 24"),
+        (lambda: select_rank(NMF(2), X, [2], "best"), "criterion"),
+        (lambda: select_rank(NMF(2), X, [2], "core_consistency"), "does not go with NMF"),
+        (lambda: select_rank(SemiNMF(2), X, [2]), "'stability'"),
+        (lambda: select_rank(NMF(2), X, [2], "stability", n_init=1), "one run has no stability"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(call, told):
+    with pytest.raises(ValueError, match=told):
+        call()
+
+
+@pytest.mark.parametrize("estimator", [GraphNMF(2, max_iter=50), SemiNMF(2)])
+def test_other_factorizations_are_judged_by_stability(estimator):
+    found = select_rank(estimator, X, [2, 3], "stability", n_init=4, random_state=0)
+    assert list(found.table["rank"]) == [2, 3]
+
+
+def test_folds_respect_small_dimensions():
+    data = planted((30, 20, 2), 2, 0, 8, counts=True).swapaxes(0, 2)  # two samples
+    found = select_rank(NTF(1), data, [1, 2], random_state=0)
+    assert np.isfinite(found.losses).all() and found.losses.shape[1] == 4
