@@ -1,8 +1,8 @@
 """Choose the number of components by held-out entries, by the stability of restarts, or by core consistency.
 
 All ranks and restarts of the full data are one batch (`batch_fit`), as are all ranks of a fold. Folds of blocks start
-from the best fit to all data: it says near which minimum a fold ends, where random starts would end in different minima from
-rank to rank. Standard errors are those of differences over the same folds: losses of folds differ by what is in them.
+from the best fit to all data: it says near which minimum a fold ends, where random starts would end in different minima
+from rank to rank. Standard errors are of differences over the same folds: losses of folds differ by what is in them.
 """
 
 import warnings
@@ -112,13 +112,12 @@ def select_rank(
 
     Returns
     -------
-    RankSelection
-        With `rank`, `reason`, `table`, `models` (fitted to all of X, all ranks: each holds its factors) and `model`.
+    RankSelection with `rank`, `reason`, `table`, `models` (of all ranks, fitted to all of X), and `model`
 
     Raises
     ------
     ValueError
-        Ranks that are no whole numbers >= 1, or too many for a fold; a criterion that does not go with the estimator.
+        Ranks < 1, or too many for a fold; a criterion that does not go with the estimator.
 
     Examples
     --------
