@@ -89,7 +89,7 @@ def test_few_and_many_hidden_entries_agree(name):
     """Sums that are corrected, sums over what is seen, and completed data have one minimum."""
     H = HIDDEN["few"]
     W = (~H).astype(float)
-    long = {"max_iter": 3000, "init": (RNG.random((40, 3)) + 0.1, RNG.random((25, 3)) + 0.1)}
+    long = {"max_iter": 800, "init": (RNG.random((40, 3)) + 0.1, RNG.random((25, 3)) + 0.1)}
     make = lambda: MODELS[name]().set_params(**long)
     losses = [make().fit(X, weights=W).loss_, make().fit(X, weights=sp.csr_array(W)).loss_]
     losses += [make().fit(X, weights=np.where(H, 1e-12, 1.0)).loss_]
@@ -138,7 +138,7 @@ def test_transform_of_one_row_is_that_of_all():
 
 @pytest.mark.parametrize("kw", [{}, {"solver": "mu"}, {"loss": "kullback-leibler"}])
 def test_tensors(kw):
-    long = {"max_iter": 3000, "tol": 0}
+    long = {"max_iter": 600, "tol": 0}
     model = NTF(2, missing="nan", random_state=0, **long, **kw).fit(np.where(HOLES, np.nan, CUBE))
     filled = model.inverse_transform(model.transform(np.where(HOLES, np.nan, CUBE)))
     fresh = NTF(2, random_state=0, **long, **kw).fit(CUBE)
@@ -169,12 +169,12 @@ def test_unstored_entries_are_missing_or_zero():
 def test_mini_batches_and_streams(name):
     H = HIDDEN["some"]
     Y = np.where(H, np.nan, X)
-    long = {"max_iter": 1500}
+    long = {"max_iter": 400}
     full = MODELS[name](missing="nan").set_params(**long).fit(Y)
     mini = MODELS[name](missing="nan").set_params(batch_size=10, **long).fit(Y)
     assert np.diff(mini.history_["objective"]).max() <= 1e-9 * mini.history_["objective"][0]
     stream, other = MODELS[name](missing="nan"), MODELS[name]()
-    for _ in range(30):
+    for _ in range(15):
         for a in range(0, 40, 10):
             stream.partial_fit(Y[a : a + 10])
             other.partial_fit(np.where(H, 7.0, X)[a : a + 10], weights=~H[a : a + 10])
