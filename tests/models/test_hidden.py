@@ -271,3 +271,62 @@ def test_what_is_refused(call, message):
     with pytest.raises(ValueError, match=message), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         call()
+
+
+def test_new_samples_may_all_be_hidden():
+    model = NMF(3, missing="nan", **KW).fit(X)
+    assert not model.transform(np.full((2, 25), np.nan)).any()
+    assert not model.transform(X[:1], weights=np.zeros((1, 25))).any()
+    assert not NMF(3, missing="unstored", **KW).fit(sp.csr_array(X)).transform(sp.csr_array((2, 25))).any()
+
+
+def test_flattened_samples_have_flattened_weights():
+    flat = lambda Z: Z.reshape(12, -1)
+    expected = NTF(2, **KW).fit(CUBE, weights=~HOLES)
+    make = lambda: NTF(2, sample_shape=CUBE.shape[1:], **KW)
+    same(make().fit(flat(CUBE), weights=flat(~HOLES)), expected)
+    same(make().fit(flat(CUBE), weights=sp.csr_array(flat(~HOLES).astype(float))), expected)
+    np.testing.assert_allclose(
+        expected.transform(CUBE, weights=~HOLES),
+        make().fit(flat(CUBE), weights=~HOLES).transform(flat(CUBE), weights=flat(~HOLES)),
+        atol=1e-8,
+    )
+
+
+@pytest.mark.parametrize("order", [2, 3])
+def test_unstored_entries_with_dense_weights(order):
+    Z, H = (X, HIDDEN["most"]) if order == 2 else (CUBE, HOLES)
+    W = RNG.random(Z.shape)
+    make = lambda **kw: NTF(2, **KW, **kw)
+    expected = make().fit(Z, weights=sp.coo_array(W * ~H))
+    some = sp.coo_array((Z[~H], np.nonzero(~H)), shape=Z.shape)
+    same(make(missing="unstored").fit(some, weights=W), expected)
+
+
+def test_entries_of_a_tensor_that_repeat_are_one():
+    at, values = np.stack((~HOLES).nonzero()), CUBE[~HOLES]
+    twice = np.concatenate((at, at), 1)
+    some = torch.sparse_coo_tensor(twice, np.concatenate((values, values)) / 2, CUBE.shape, check_invariants=True)
+    weights = sp.coo_array((np.full(2 * len(values), 0.5), tuple(twice)), shape=CUBE.shape)
+    expected = NTF(2, **KW).fit(CUBE, weights=~HOLES)
+    np.testing.assert_allclose(NTF(2, missing="unstored", **KW).fit(some).loss_, expected.loss_, rtol=1e-6)
+    np.testing.assert_allclose(NTF(2, **KW).fit(some, weights=weights).loss_, expected.loss_, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("dtype", "powers"), [(np.float32, (-28, 28)), (np.float64, (-200, 200))])
+def test_weights_of_any_size(dtype, powers):
+    expected = NMF(3, **KW).fit(X, weights=~HIDDEN["some"])
+    for power in powers:
+        model = NMF(3, **KW).fit(X.astype(dtype), weights=np.where(HIDDEN["some"], 0, 10.0**power))
+        np.testing.assert_allclose(
+            model.embedding_ @ model.components_, expected.embedding_ @ expected.components_, 0.1
+        )
+        np.testing.assert_allclose(model.loss_, 10.0**power * expected.loss_, rtol=0.1)
+
+
+def test_known_bases_are_complete():
+    H = RNG.random((3, 25))
+    assert NMF.from_components(H, missing="unstored").transform(sp.csr_array(X)).shape == (40, 3)
+    for bad in (np.where(H < 0.1, np.nan, H), np.ma.masked_array(H, H < 0.1)):
+        with pytest.raises(ValueError, match="components: "):
+            NMF.from_components(bad, missing="nan")

@@ -143,7 +143,7 @@ def _read_sparse_tensor(X: Any, device: torch.device, dtype: torch.dtype | None,
         raise ValueError(f"{name} has shape {tuple(X.shape)}; it must have no empty dimension")
     coords, values = coordinates(X, name)
     if len(values) and not _is_fine(torch.from_numpy(values), signed):
-        coords, values = _sum_repeated(coords, values)  # what is negative may be one of several in a place
+        coords, values = sum_repeated(coords, values)  # what is negative may be one of several in a place
         if not _is_fine(torch.from_numpy(values), signed):
             raise ValueError(_complaint(torch.from_numpy(values), name, *coords))
     return SparseTensor(coords, values, X.shape, device, dtype or torch.from_numpy(values).dtype)
@@ -154,7 +154,7 @@ def _is_fine(values: Tensor, signed: bool) -> bool:
     return bool(np.isfinite(low) and np.isfinite(high) and (signed or low >= 0))
 
 
-def _sum_repeated(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
+def sum_repeated(coords: list[np.ndarray], values: np.ndarray) -> tuple[list[np.ndarray], np.ndarray]:
     """Sum entries of one place."""
     where, at = np.unique(np.stack(coords), axis=1, return_inverse=True)
     total = np.zeros(where.shape[1], values.dtype)

@@ -1,6 +1,7 @@
 """Entries that are missing, or that count differently, taken from what users hand in."""
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, cast
 
 import numpy as np
@@ -8,7 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from .as_data import as_data, as_scipy, as_tensor, coordinates, is_sparse, to_csr
+from .as_data import as_data, as_scipy, as_tensor, coordinates, is_sparse, sum_repeated, to_csr
 from .base import Data
 from .dense import Dense
 from .partly_observed import MostlyObserved, Observed
@@ -31,20 +32,38 @@ def take_mask(X: Any) -> tuple[Any, np.ndarray | None]:
 
 
 def hide(
-    X: Any, missing: str | None, mask: np.ndarray | None, weights: Any, zeros_are_free: bool
+    X: Any,
+    missing: str | None,
+    mask: np.ndarray | None,
+    weights: Any,
+    zeros_are_free: bool,
+    shape: Sequence[int] | None = None,
+    none_may_count: bool = False,
 ) -> tuple[Any, Weigh | None]:
     """Return X with zeros in place of hidden entries, and what gives the data made of it their weights.
 
     The second is None where all entries count alike. `missing`: "nan" hides NaN, "unstored" what sparse data do not
-    store. `zeros_are_free`: a zero has a finite divergence, so that sums over all entries can be corrected.
+    store. `zeros_are_free`: a zero has a finite divergence, so that sums over all entries can be corrected. `shape` is
+    that in which X was given, and weights are: its samples may have been folded. `none_may_count`: of new samples all
+    entries may be hidden; of those to learn from this is refused.
     """
+    X, weigh, counts = _split(X, missing, mask, weights, zeros_are_free, shape)
+    if not (counts or none_may_count):
+        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
+    return X, weigh
+
+
+def _split(
+    X: Any, missing: str | None, mask: np.ndarray | None, weights: Any, zeros_are_free: bool, shape: Any
+) -> tuple[Any, Weigh | None, bool]:
+    """Return what `hide` does, and whether any entry counts."""
     if isinstance(X, Data):
         if weights is not None:
             raise ValueError("weights go with arrays; X is Data. Hand in what it was made of")
-        return X, None
-    weights = None if weights is None else _read_weights(weights, X)
+        return X, None, True
+    weights = None if weights is None else _read_weights(weights, X, shape or X.shape)
     if is_sparse(X):
-        if isinstance(weights, Tensor):
+        if isinstance(weights, Tensor) and missing != "unstored":
             X = _densify(X)
         else:
             return _hide_stored(X, weights, missing)
@@ -57,11 +76,9 @@ def hide(
     if mask is not None:
         hidden = hidden | torch.from_numpy(mask.reshape(X.shape)).to(X.device)
     if weights is None and not bool(hidden.any()):
-        return X, None
+        return X, None, True
     W = (~hidden).to(X.dtype) if weights is None else weights.to(X).masked_fill(hidden, 0)
-    if not bool(W.any()):
-        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
-    return X.masked_fill(W == 0, 0), _weigh_dense(W, zeros_are_free)
+    return X.masked_fill(W == 0, 0), _weigh_dense(W, zeros_are_free), bool(W.any())
 
 
 def _weigh_dense(W: Tensor, zeros_are_free: bool) -> Weigh:
@@ -79,14 +96,16 @@ def _weigh_dense(W: Tensor, zeros_are_free: bool) -> Weigh:
     return weigh
 
 
-def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh | None]:
+def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh | None, bool]:
     """Hide entries of sparse data: NaN that are stored, or all that are not."""
     coords, values = _coordinates(X)
     hidden = np.isnan(values) if missing == "nan" else np.zeros(len(values), bool)
     if missing == "unstored":
         hidden = np.isnan(values)
         W = (~hidden).astype(np.float64)
-        if weights is not None:
+        if isinstance(weights, Tensor):
+            W *= weights[tuple(torch.from_numpy(i.astype(np.int64)).to(weights.device) for i in coords)].cpu().numpy()
+        elif weights is not None:
             W *= _look_up(coords, weights[0], weights[1], X.shape)
     elif weights is not None:
         given, W = weights
@@ -94,22 +113,19 @@ def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh 
         hidden = np.isnan(values) if missing == "nan" else hidden[:0]
         coords, W = given, (W * ~hidden if missing == "nan" else W)
     elif not hidden.any():
-        return X, None
+        return X, None, True
     else:
         clean = _rebuild(coords, np.where(hidden, 0, values), X)
         at = [index[hidden] for index in coords]
-        return clean, lambda data: MostlyObserved(data, _stored(at, np.ones(len(at[0])), data))
-    if not W.any():
-        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
-    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W)
+        count = prod(X.shape) > len(at[0])
+        return clean, lambda data: MostlyObserved(data, _stored(at, np.ones(len(at[0])), data)), count
+    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W), bool(W.any())
 
 
-def _observe(X: Tensor, coords: list[np.ndarray], W: np.ndarray) -> tuple[Any, Weigh]:
+def _observe(X: Tensor, coords: list[np.ndarray], W: np.ndarray) -> tuple[Any, Weigh, bool]:
     """Take of dense data the entries that sparse weights name."""
     values = X[tuple(torch.from_numpy(index.astype(np.int64)).to(X.device) for index in coords)].cpu().numpy()
-    if not W.any():
-        raise ValueError("X has no entry that counts: all are hidden or have weight 0")
-    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W)
+    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W), bool(W.any())
 
 
 def _weigh_stored(data: Data, coords: Sequence[np.ndarray], W: np.ndarray) -> Data:
@@ -131,13 +147,20 @@ def _stored(coords: Sequence[np.ndarray], values: np.ndarray, like: Data) -> Sto
     return SparseTensor(list(coords), values, like.shape, like.device, like.dtype)
 
 
-def _read_weights(weights: Any, X: Any) -> Any:
-    """Read weights: a dense tensor, or coordinates and values of sparse ones."""
-    if tuple(np.shape(weights) if not hasattr(weights, "shape") else weights.shape) != tuple(X.shape):
-        shape = tuple(np.shape(weights) if not hasattr(weights, "shape") else weights.shape)
-        raise ValueError(f"weights has shape {shape}; it must be that of X, {tuple(X.shape)}")
+def _read_weights(weights: Any, X: Any, given: Sequence[int]) -> Any:
+    """Read weights of the shape of X, or of that in which it was given: a tensor, or coordinates and values."""
+    shape = tuple(np.shape(weights) if not hasattr(weights, "shape") else weights.shape)
+    if shape not in (tuple(X.shape), tuple(given)):
+        raise ValueError(f"weights has shape {shape}; it must be that of X, {tuple(given)}")
+    if isinstance(weights, Tensor) and weights.device.type == "meta":
+        raise ValueError("weights is on the meta device, which holds no numbers; hand in a tensor on 'cpu' or 'cuda'")
     as_data(weights, name="weights")  # refuses what is no number, not finite or negative
-    return _coordinates(weights) if is_sparse(weights) else as_tensor(weights, "weights")
+    if not is_sparse(weights):
+        return as_tensor(weights, "weights").reshape(tuple(X.shape))
+    coords, W = _coordinates(weights)
+    if shape != tuple(X.shape):
+        coords = list(np.unravel_index(np.ravel_multi_index(coords, shape), tuple(X.shape)))
+    return coords, W
 
 
 def _coordinates(X: Any) -> tuple[list[np.ndarray], np.ndarray]:
@@ -145,7 +168,9 @@ def _coordinates(X: Any) -> tuple[list[np.ndarray], np.ndarray]:
     if len(X.shape) == 2:
         S = to_csr(as_scipy(X)).tocoo()
         return list(S.coords), S.data
-    return coordinates(X)
+    coords, values = coordinates(X)
+    places = np.ravel_multi_index([index.astype(np.int64) for index in coords], tuple(X.shape))
+    return (coords, values) if len(np.unique(places)) == len(places) else sum_repeated(coords, values)
 
 
 def _rebuild(coords: Sequence[np.ndarray], values: np.ndarray, X: Any) -> Any:

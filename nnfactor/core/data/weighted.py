@@ -25,7 +25,8 @@ class Weighted(Data):
     """Data with a weight >= 0 for each entry.
 
     `mttkrp` is that of the entries times their weights. `times` and `times_transposed`, from which starts are made, are
-    those of complete data, whose hidden entries are the products of row and column means.
+    those of complete data, whose hidden entries are the products of row and column means; an entry of less than the
+    largest weight lies between the two.
 
     Parameters
     ----------
@@ -38,6 +39,12 @@ class Weighted(Data):
     weighted = True
 
     def __init__(self, data: Data, peak: float, *inputs: Tensor) -> None:
+        if not (peak == 0 or torch.finfo(data.dtype).tiny <= peak < torch.inf):
+            kind = str(data.dtype).removeprefix("torch.")
+            raise ValueError(
+                f"weights has a largest entry of {peak:.3g}, which {kind} cannot work with; divide weights by it, or "
+                "use float64"
+            )
         super().__init__(data.shape, data.dtype, data.device, *data.cache.data, *inputs)
         self.data, self.peak, self.cut, self.read_in = data, peak, data.cut, data.read_in
         self.entries_read, self.rows_per_problem = 2 * data.entries_read, data.rows_per_problem
@@ -113,14 +120,14 @@ class Weighted(Data):
     def times(self, F: Tensor) -> Tensor:
         """Multiply the data, completed by products of row and column means."""
         r, c = estimate_means(self)
-        return self.data.times(F) + r * (c * F).sum(-2, keepdim=True) - r * self.weights_times(c * F)
+        weighted = self.data.times(F) - r * self.weights_times(c * F)
+        return weighted / self.peak + r * (c * F).sum(-2, keepdim=True)
 
     def times_transposed(self, F: Tensor) -> Tensor:
         """Multiply the transposed data, completed in the same way."""
         r, c = estimate_means(self)
-        return (
-            self.data.times_transposed(F) + c * (r * F).sum(-2, keepdim=True) - c * self.weights_times_transposed(r * F)
-        )
+        weighted = self.data.times_transposed(F) - c * self.weights_times_transposed(r * F)
+        return weighted / self.peak + c * (r * F).sum(-2, keepdim=True)
 
     def observed(self, mode: int) -> Tensor:
         """Tell which slices of a mode have an entry of positive weight: bool, `(d_mode, 1)`."""
@@ -253,7 +260,8 @@ class WeightedDense(Weighted):
         W = self.weights.matrix[rows]
         if self.binary:
             return self._residual(rows, Y).square_()
-        return torch.where(W > 0, (self._base.matrix[rows] - W * Y).square_() / torch.where(W > 0, W, 1), 0)
+        X = torch.where(W > 0, self._base.matrix[rows] / torch.where(W > 0, W, 1), Y)
+        return (X - Y).square_().mul_(W)  # not squares of weights, which leave the range sooner
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum `w d_beta(x, y)`, float64."""
@@ -273,7 +281,8 @@ class WeightedDense(Weighted):
         def squares() -> Tensor:
             step = rows_at_once(self, self._base.matrix.shape[1])
             pairs = zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True)
-            return sum_of((X.double().square() / torch.where(W > 0, W, 1)).sum() for X, W in pairs)
+            square = lambda X, W: X.double() * (X.double() / torch.where(W > 0, W, 1))
+            return sum_of(square(X, W).sum() for X, W in pairs)
 
         return self.cache("sqnorm", (), squares)
 

@@ -183,7 +183,7 @@ class KnownBases:
     def _read_bases(self, components: Any) -> list[Any]:
         """Read bases as rows, as if they were samples: names of features are noted."""
         try:
-            inputs = read(self, components, reset=True)
+            inputs = read(self, components, reset=True, complete=True)
         except ValueError as error:
             raise ValueError(f"components: {error}") from error
         H = inputs.unscaled.samples()

@@ -156,14 +156,17 @@ def read(
     tensors: bool = False,
     signed: bool = False,
     weights: Any = None,
+    complete: bool = False,
 ) -> Inputs:
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows; `signed` lets negative entries in.
     `Data` of any storage kind keep their dtype and stay where they are. Where the estimator has a parameter `missing`,
-    masks, `weights` and what that names are honoured.
+    masks, `weights` and what that names are honoured, unless X must be `complete`.
     """
-    X, mask = take_mask(X) if isinstance(X, np.ma.MaskedArray) and hasattr(estimator, "missing") else (X, None)
+    missing = None if complete else getattr(estimator, "missing", None)
+    honoured = not complete and hasattr(estimator, "missing")
+    X, mask = take_mask(X) if isinstance(X, np.ma.MaskedArray) and honoured else (X, None)
     as_torch = isinstance(X, Tensor)
     device = choose_device(estimator.device, X)
     dtype = choose_dtype(estimator.dtype)
@@ -176,8 +179,8 @@ def read(
     if sample_shape is not None and tuple(X.shape[1:]) != tuple(sample_shape):
         X = _fold(X, sample_shape)
     weigh = None
-    if mask is not None or weights is not None or getattr(estimator, "missing", None) is not None:
-        X, weigh = hide(X, estimator.missing, mask, weights, loss_exponent(estimator) > 0)
+    if mask is not None or weights is not None or missing is not None:
+        X, weigh = hide(X, missing, mask, weights, loss_exponent(estimator) > 0, given, not reset)
     data, unscaled, scale = as_scaled_data(X, device, dtype, signed=signed)
     if weigh is not None:
         data, unscaled = (weigh(data), weigh(unscaled)) if scale != 1 else (weigh(data),) * 2
