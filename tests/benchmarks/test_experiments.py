@@ -519,6 +519,10 @@ def test_numbers_in_the_text_of_a_page_stand_in_its_results(page):
     assert f"python -m benchmarks {page.stem}" in text
 
 
+def test_the_words_of_the_pages_are_in_their_results():
+    assert prose.find_faults(findings.FOLDER) == []
+
+
 def test_a_number_without_a_source_is_found():
     page = f"1.5\n{findings.BEGIN}\n| 2.5 |\n{findings.END}\nIt is 2.5, not 3.5."
     assert prose.untabled_numbers(page) == ["3.5"]
