@@ -116,20 +116,30 @@ def solve(job: Job) -> Iterator[Row]:
     p, data = job.parameters, job.dataset().sound()
     labels = hide_labels(data.y, per_class(data.y, p.labelled, job.seed))
     known = labels >= 0
-    for patch in p.patches:
-        Z = data.X.copy()
-        Z[~known] = occlude(Z[~known], patch, "any", job.seed_for("patch"))
-        Z = Z.reshape(len(Z), -1)
-        columns = {"setting": f"patch={patch}"} if patch else {}
-        if job.method in TRANSDUCTIVE:
-            yield from _transduce(job, Z, labels, data.y, columns)
-            continue
-        inductive = job.method in SUPERVISED or job.method in ("NMF", "NMF-HALS", "LNMF")
-        X, y = (Z[known], labels[known]) if inductive else (Z, labels)
-        ridges = p.ridges if job.method in FACTORIZED else ()
-        variants = variants_of(job.method, p.variants)
-        measure = Measure(variants, p.metrics, p.folds, job.seed_for("folds"), ridges, within=False)
-        yield from measure_rows(job, _fit(job), measure, X, y, [TestSet(Z[~known], data.y[~known], columns)])
+    covered = [_cover(job, data.X, known, patch) for patch in p.patches]
+    columns: list[dict[str, Any]] = [{"setting": f"patch={patch}"} if patch else {} for patch in p.patches]
+    if job.method in TRANSDUCTIVE:
+        for Z, column in zip(covered, columns, strict=True):
+            yield from _transduce(job, Z, labels, data.y, column)
+        return
+    ridges = p.ridges if job.method in FACTORIZED else ()
+    variants = variants_of(job.method, p.variants)
+    measure = Measure(variants, p.metrics, p.folds, job.seed_for("folds"), ridges, within=False)
+    tests = [TestSet(Z[~known], data.y[~known], column) for Z, column in zip(covered, columns, strict=True)]
+    if job.method in SUPERVISED or job.method in ("NMF", "NMF-HALS", "LNMF"):
+        yield from measure_rows(
+            job, _fit(job), measure, covered[0][known], labels[known], tests
+        )  # no patch is on these
+        return
+    for Z, test in zip(covered, tests, strict=True):
+        yield from measure_rows(job, _fit(job), measure, Z, labels, [test])
+
+
+def _cover(job: Job, X: np.ndarray, known: np.ndarray, patch: int) -> np.ndarray:
+    """Cover the unlabelled images, at the same places for every method and size; images as vectors."""
+    Z = X.copy()
+    Z[~known] = occlude(Z[~known], patch, "any", job.seed_for("patch"))
+    return Z.reshape(len(Z), -1)
 
 
 def _points(p: Parameters, method: str) -> tuple[Point, ...]:
