@@ -41,6 +41,8 @@ METHODS = ("1-NN", "NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF", "gKPCA", 
 
 GAUSSIAN, POLYNOMIAL = ("GNMF", "gKPCA"), ("PNMF", "pKNMF", "pKPCA")
 
+KERNELS = ("GNMF", "pKNMF", "gKPCA", "pKPCA")
+
 STARTED = ("NMF", "NMF-HALS", "LNMF", "PNMF", "GNMF", "pKNMF")
 
 FIXED = {"NMF": {"solver": "multiplicative"}, "NMF-HALS": {"solver": "auto"}}
@@ -63,7 +65,7 @@ class Parameters:
     iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
     degrees : of the polynomial kernels
     sigmas : of the Gaussian kernels, in median distances of the training samples
-    folds, repeats : of the cross-validation, and how often the samples are cut into folds anew
+    folds, repeats : of the cross-validation, and how often kernel methods cut the samples into folds anew
     ridges : strengths to choose from for "ridge"
     components : numbers of components beside k = N m / (N + m), each a setting (Fig. 1)
     curves : problems for which they are tried
@@ -144,7 +146,8 @@ def _measure(job: Job, repeat: int = 0) -> Measure:
 
 def _hold_out(job: Job, X: np.ndarray, y: np.ndarray) -> dict[Way, list[list[float]]]:
     """Per way and point, the held-out accuracy of every fold of every repetition, with the first start."""
-    measures = [_measure(job, r) for r in range(job.parameters.repeats)]
+    repeats = job.parameters.repeats if job.method in KERNELS else 1  # strengths of a ridge need no more
+    measures = [_measure(job, r) for r in range(repeats)]
     if len(job.points) == 1 and len(measures[0].ways) == len({way[:2] for way in measures[0].ways}):
         return {}
     fit = lambda Z, z: list(map(Fitted, _fit_all(job, Z, z, runs=1)[0]))
