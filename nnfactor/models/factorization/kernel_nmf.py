@@ -110,6 +110,11 @@ class KernelNMF(InFeatureSpace):
 
     _of_features = False  # U has a row per sample
 
+    @property
+    def score(self) -> NoReturn:
+        """Refuse: what a fit minimises is the residual of a root, which new samples do not have."""
+        raise AttributeError("KernelNMF has no score: its loss is that of the root of the kernel of the fitted samples")
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("factors_", "components_", "dual_coef_"):
             raise AttributeError(f"{name} of KernelNMF cannot be set: transform goes by what fit made of the kernel")

@@ -61,7 +61,7 @@ class MarginalFisher(BaseEstimator):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factorization):
+class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factorization):  # type: ignore[misc]
     """Nonnegative graph embedding of vectors, matrices or tensors: `X ~ [[V, U1, ...]]` with two graphs on V.
 
     Minimises (Wang et al. 2009a, Eq. 9), columns 1..q of V on the intrinsic graph, the others on the penalty graph,

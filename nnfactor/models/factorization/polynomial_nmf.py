@@ -112,6 +112,13 @@ class PolynomialNMF(InFeatureSpace):
         unit = torch.tensor(inputs.scale / peak, dtype=torch.float64, device=V.device).pow(degree)
         return V * unit.clamp(max=torch.finfo(unit.dtype).max)
 
+    def _mean_loss(self, inputs: Inputs, V: Tensor) -> float:
+        """Average the squared distance in feature space over the samples."""
+        U = self._bases(inputs.data)[0].double() / inputs.scale
+        data = inputs.data
+        loss = float(PolynomialFit(data, ("V", "U1"), self._degree).direct({"V": V.double(), "U1": U}))
+        return loss / data.shape[0] * power(inputs.scale, 2.0 * self._degree)
+
     def _check_parameters(self) -> None:
         super()._check_parameters()
         check_kernel("poly", "median", self.degree)

@@ -47,7 +47,7 @@ from .sulf_labels import LabelledModel, classify_samples, predict_classes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SULF(LabelledScore, ClassifierMixin, Factorization):
+class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
     """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
 
     Minimises (Jiang et al. 2014, Eq. 11), with weights pi on the simplex and Y one-hot labels,

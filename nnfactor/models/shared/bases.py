@@ -62,6 +62,25 @@ class Bases:
             X = reconstruct([rows.to(bases[0].dtype), *bases]).reshape(len(rows), *self._given_shape)
         return X if isinstance(V, Tensor) else X.numpy()
 
+    def score(self: Any, X: Any, y: Any = None) -> float:
+        """Return minus the mean loss of an entry of X under `transform(X)` and the bases: greater is better, at most 0.
+
+        The model's own loss, without penalties, for any samples, such as those of a fold: `GridSearchCV(NMF(2), ...)`
+        works. But the rows of a fold are solved on all of their entries, so that more components always score better
+        there: choose their number by `select_rank`, and by this what leaves it as it is. `y` is not used.
+        """
+        return self._score(X)
+
+    def _score(self: Any, X: Any, weights: Any = None) -> float:
+        check_is_fitted(self)
+        inputs = read_weighted(self, X, False, weights)
+        with strict_precision(inputs.data.device):
+            return -self._mean_loss(inputs, self._coefficients(inputs))
+
+    def _mean_loss(self: Any, inputs: Inputs, V: Tensor) -> float:
+        """Average the loss of data over their entries; `V` are their coefficients, in the units of the data."""
+        return mean_loss(self, inputs, [V.double() / inputs.scale, *self._bases(inputs.data)])
+
     @property
     def components_(self: Any) -> Array:
         """The feature factor of a matrix with components as rows, `(k, m)`: the memory of `factors_[0]`.

@@ -56,6 +56,16 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
         """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
         return self.fit(X, y, weights=weights).transform(X, weights=weights)
 
+    def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
+        """Return minus the mean loss of an entry of X under `transform(X)` and the bases: greater is better, at most 0.
+
+        The model's own loss, without penalties, over the entries that count and by their weights, for any samples, such
+        as those of a fold: `GridSearchCV(NMF(2), ...)` works. But the rows of a fold are solved on all of their
+        entries, so that more components always score better there: choose their number by `select_rank`, and by this
+        what leaves it as it is. `y` is not used.
+        """
+        return cast(Any, self)._score(X, weights)
+
     def _read(self: Any, X: Any, reset: bool, weights: Any = None) -> Any:
         shape = getattr(self, "sample_shape", None) if reset else getattr(self, "sample_shape_", None)
         inputs = read(self, X, reset=reset, sample_shape=shape, tensors=self._tensors, weights=weights)
