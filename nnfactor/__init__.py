@@ -8,12 +8,14 @@ from .core.version import VERSION as __version__
 from .io.model_files import load
 from .models import *  # noqa: F403
 from .models.shared.batch import batch_fit
-from .selection import RankSelection, select_rank
+from .selection import Consensus, RankSelection, consensus, select_rank
 
 __all__ = [
+    "Consensus",
     "RankSelection",
     "__version__",
     "batch_fit",
+    "consensus",
     "core",
     "graphs",
     "kernels",

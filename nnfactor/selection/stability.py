@@ -9,7 +9,8 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 
-def _unit(F: Any) -> np.ndarray:
+def unit_columns(F: Any) -> np.ndarray:
+    """Bring columns `(..., d, k)` to unit length, in float64 on the host."""
     A = np.asarray(F.detach().cpu() if isinstance(F, Tensor) else F, dtype=np.float64)
     lengths = np.linalg.norm(A, axis=-2, keepdims=True)
     return A / np.where(lengths > 0, lengths, 1)
@@ -34,7 +35,7 @@ def match_restarts(factors: Sequence[Any], losses: np.ndarray, rounds: int = 10)
 
     `factors` are `(restarts, d, k)` for each mode; the same of unit length come back, in the order of the groups.
     """
-    units = [_unit(F) for F in factors]
+    units = [unit_columns(F) for F in factors]
     best = int(np.argmin(losses))
     reference = [F[best] for F in units]
     order = np.tile(np.arange(units[0].shape[-1]), (len(losses), 1))
@@ -43,28 +44,33 @@ def match_restarts(factors: Sequence[Any], losses: np.ndarray, rounds: int = 10)
         if (found == order).all():
             break
         order = found
-        reference = [_unit(np.take_along_axis(F, order[:, None, :], -1).mean(0)) for F in units]
+        reference = [unit_columns(np.take_along_axis(F, order[:, None, :], -1).mean(0)) for F in units]
     return [np.take_along_axis(F, order[:, None, :], -1) for F in units]
 
 
-def silhouettes(matched: Sequence[np.ndarray]) -> np.ndarray:
+def silhouettes(matched: Sequence[np.ndarray], kept: np.ndarray | None = None) -> np.ndarray:
     """Compute the mean silhouette of every group of matched components, `(k,)`; NaN for one component.
 
-    The distance is 1 less the cosine (the product of those of all modes). Group j has one component of each restart;
-    a silhouette is `(b - a) / max(a, b)`, a the mean distance to the others of the group, b the least mean distance to
-    another group (Rousseeuw 1987).
+    The distance is 1 less the cosine (the product of those of all modes). Group j has one component of each restart, or
+    of those where `kept (restarts, k)` says so; a silhouette is `(b - a) / max(a, b)`, a the mean distance to the
+    others of the group, b the least mean distance to another group (Rousseeuw 1987). A group with fewer than two has -1.
     """
     restarts, _, k = matched[0].shape
     if k < 2 or restarts < 2:
         return np.full(k, np.nan)
     flat = [np.moveaxis(F, 1, 0).reshape(F.shape[1], restarts * k) for F in matched]
-    far = np.clip(1 - similarities(flat, flat), 0, None).reshape(restarts, k, restarts, k)
-    np.einsum("ijij->ij", far)[:] = 0
-    means = far.sum(2) / restarts  # (restarts, k, k): from every component to every group
-    own = np.einsum("ijj->ij", means) * restarts / (restarts - 1)
+    far = np.clip(1 - similarities(flat, flat), 0, None)
+    np.fill_diagonal(far, 0)
+    far = far.reshape(restarts, k, restarts, k)
+    use = np.ones((restarts, k)) if kept is None else kept.astype(np.float64)
+    sums, counts = np.einsum("iajb,jb->iab", far, use), use.sum(0)  # from every component to every group
+    own = np.einsum("ijj->ij", sums) / np.maximum(counts - 1, 1)
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), np.inf)
     others = np.where(np.eye(k, dtype=bool), np.inf, means).min(-1)
+    others = np.where(np.isfinite(others), others, 1.0)
     largest = np.maximum(own, others)
-    return np.where(largest > 0, (others - own) / np.where(largest > 0, largest, 1), 0).mean(0)
+    found = np.where(largest > 0, (others - own) / np.where(largest > 0, largest, 1), 0)
+    return np.where(counts > 1, (found * use).sum(0) / np.maximum(counts, 1), -1.0)
 
 
 def restart_factors(model: Any) -> tuple[list[Any], np.ndarray]:
