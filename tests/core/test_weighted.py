@@ -154,3 +154,22 @@ def test_the_objective_never_rises(kind, order, method):
     found = [result.factors[name] for name in names]
     loss = div.loss(X, model(found), 1.0 if method == "kl" else 2.0)
     np.testing.assert_allclose(objective[-1], float((W * loss)[W > 0].sum()), rtol=1e-8)
+
+
+@pytest.mark.parametrize(("data_scale", "weight_scale"), [(1e-60, 1.0), (1.0, 1e40), (1e60, 1e-40)])
+@pytest.mark.parametrize("beta", [1.0, 1.5, 0.5])
+@pytest.mark.parametrize("kind", KINDS)
+def test_divergences_at_any_scale_of_data_and_weights(kind, beta, data_scale, weight_scale):
+    """What a model is clamped to depends on the entries, not on their weights, and not on the unit of either."""
+    if kind.startswith("mostly"):
+        weight_scale = 1.0
+    X, W, (V, U) = problem(2)
+    small = V * torch.logspace(0, -12, len(V), dtype=V.dtype)[:, None]
+    factors, Y = [small * data_scale, U], small @ U.mT
+    data = KINDS[kind](X * data_scale, W * weight_scale)
+    unit = data_scale**beta * weight_scale
+    torch.testing.assert_close(data.divergence(factors, beta) / unit, (W * div.loss(X, Y, beta)).sum())
+    minus, plus = data.ratio_products(factors, 1, beta)
+    expected = contract(W * X * Y ** (beta - 2), [small, U], 1)
+    torch.testing.assert_close(minus / unit, expected)
+    torch.testing.assert_close(plus.expand_as(minus) / unit, contract(W * Y ** (beta - 1), [small, U], 1))

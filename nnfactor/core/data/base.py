@@ -46,6 +46,9 @@ class Data(ABC):
         Rows of what the products of one problem hold at once, each of k numbers: those of its factors, or more.
     cache : TensorCache
         What is kept of the data, by terms too; its values depend on the data beside their own inputs.
+    floor : float or Tensor, optional
+        What a reconstruction is clamped to before it divides, where the largest entry does not say it: of entries that
+        are times their weights. Default: far below the precision of the largest.
     chunk : int
         Entries of a reconstruction held at once: a few caches' worth, small enough that malloc reuses it.
     peak : float
@@ -58,6 +61,7 @@ class Data(ABC):
     chunk = 1 << 18
     peak = 1.0
     weighted = False
+    floor: float | Tensor | None = None
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
         self.shape, self.order, self.dtype, self.device = tuple(shape), len(shape), dtype, device

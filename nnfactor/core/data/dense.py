@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -97,11 +98,13 @@ class Dense(Data):
         """Multiply the factors of each of the two groups (Khatri-Rao)."""
         return khatri_rao(factors[: self.cut]), khatri_rao(factors[self.cut :])
 
-    def _floor(self) -> Tensor:
+    def _floor(self) -> Any:
         """Compute what a reconstruction is clamped to before it divides: far below the precision of the data.
 
         A tensor: inside a sweep the host is not read.
         """
+        if self.floor is not None:
+            return self.floor
         least = lambda: (self.X.max() * torch.finfo(self.dtype).eps ** 2).clamp(min=tiny(self.dtype))
         return self.cache("floor", (), least)
 

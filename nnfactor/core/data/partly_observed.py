@@ -11,7 +11,7 @@ from ..cache import tiny
 from ..factors import multiply_column_sums
 from .base import Data, sum_of
 from .stored_entries import StoredEntries, each_problem
-from .weighted import PartialSamples, Weighted, gram_of_others
+from .weighted import PartialSamples, Weighted, floor_of, gram_of_others
 
 
 class MostlyObserved(Weighted):
@@ -28,6 +28,7 @@ class MostlyObserved(Weighted):
     def __init__(self, data: Data, hidden: StoredEntries) -> None:
         super().__init__(data, 1.0)
         self.hidden = hidden
+        hidden.floor = floor_of(data)
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the entries, hidden ones as zeros."""
@@ -44,7 +45,7 @@ class MostlyObserved(Weighted):
 
     def scaled(self, factor: float) -> Self:
         """Multiply the entries."""
-        return cast(Self, MostlyObserved(self.data.scaled(factor), self.hidden))
+        return cast(Self, MostlyObserved(self.data.scaled(factor), self.hidden.forgetful()))
 
     def take(self, rows: Tensor) -> "MostlyObserved":
         """Copy some samples and what hides them."""
@@ -98,6 +99,7 @@ class Observed(Weighted):
     def __init__(self, data: StoredEntries, weights: StoredEntries) -> None:
         super().__init__(data, weights.largest())
         self.weights = weights
+        data.floor = weights.floor = floor_of(self)
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the entries of positive weight; 0 where there is none."""
@@ -107,7 +109,7 @@ class Observed(Weighted):
 
     def scaled(self, factor: float) -> Self:
         """Multiply the entries."""
-        return cast(Self, Observed(cast(StoredEntries, self.data).scaled(factor), self.weights))
+        return cast(Self, Observed(cast(StoredEntries, self.data).scaled(factor), self.weights.forgetful()))
 
     def take(self, rows: Tensor) -> "Observed":
         """Copy some samples and their weights."""
@@ -134,7 +136,7 @@ class Observed(Weighted):
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum `w d_beta(x, y)` over the stored entries, float64."""
-        factors, floor = [F.double() for F in factors], max(self.largest(), 1.0) * torch.finfo(self.dtype).eps ** 2
+        factors, floor = [F.double() for F in factors], cast(float, self.data.floor)
 
         def one(*Fs: Tensor) -> Tensor:
             pairs = zip(cast(StoredEntries, self.data).at_entries(Fs), self.weights.at_entries(Fs), strict=True)

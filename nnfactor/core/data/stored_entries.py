@@ -157,6 +157,8 @@ class StoredEntries(Data):
 
     def _floor(self) -> float:
         """Compute what a reconstruction is clamped to before it divides: far below the precision of the data."""
+        if self.floor is not None:
+            return float(self.floor)
         return max(self.largest() * torch.finfo(self.dtype).eps ** 2, tiny(self.dtype))
 
 

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .. import divergence as div
+from ..cache import tiny
 from ..factors import components, contract_others, gram
 from .base import Data, add_product, product_blocks, rows_at_once, sum64, sum_of, summary
 from .dense import Dense
@@ -153,6 +154,11 @@ class Weighted(Data):
         raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
 
 
+def floor_of(data: Data) -> float:
+    """Compute what a reconstruction is clamped to: far below the precision of entries without their weights."""
+    return max(data.largest() * torch.finfo(data.dtype).eps ** 2, tiny(data.dtype))
+
+
 def estimate_means(data: Weighted) -> tuple[Tensor, Tensor]:
     """Estimate `x_ij` by `r_i c_j`: weighted means of rows, over those of columns relative to all (kept)."""
 
@@ -195,6 +201,7 @@ class WeightedDense(Weighted):
         super().__init__(data, float(W.max()), W)
         self.weights = Dense(W, data.cut)
         self.binary = bool(((W == 0) | (W == 1)).all())
+        data.floor = floor_of(self)
 
     @property
     def _base(self) -> Dense:
