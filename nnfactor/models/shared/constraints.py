@@ -17,6 +17,7 @@ from ...core.factors import as_factor, gram, khatri_rao
 from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
 from ...core.solve.nnls import nnls
 from ...core.solve.simplex_coefficients import simplex_coefficients
+from ...core.terms.penalties import L21 as L21Term
 from ...core.terms.rowwise_fit import RowwiseFit
 from ...penalties import L1, L2, Penalty, check_penalty
 from .fitting import Model
@@ -79,7 +80,13 @@ class Constraints:
     def terms(self, scales: Mapping[str, float], unit: float) -> list[Term]:
         """Make the terms of the penalties, in the unit of the run."""
         factor = lambda name, p: p.weight * scales[name] ** p.degree / unit
-        return [p.term(name, factor(name, p), self.shapes[name][0]) for name, p in self.penalties]
+        found = [p.term(name, factor(name, p), self.shapes[name][0]) for name, p in self.penalties]
+        return [replace(t, eps=t.eps * self._row_size(t.on)) if isinstance(t, L21Term) else t for t in found]
+
+    def _row_size(self, name: str) -> float:
+        """Estimate the squared length of a row that is penalised, at most 1: of the factors that are share the data."""
+        sharing = len(self.names) - len(self.unit_columns())
+        return min(1.0, float(self.like.sqnorm()) ** (1 / sharing) / self.shapes[name][0]) or 1.0
 
     def _of(self, parameter: str, given: Any) -> list[tuple[str, Any]]:
         """List what is given for which factor."""
@@ -104,6 +111,7 @@ class Constraints:
 
 def constrain(estimator: Any, inputs: Inputs, model: Model, beta: float) -> Model:
     """Return the model with everything that the estimator asks of its factors."""
+    _check_regularisation(estimator)
     if not is_asked(estimator):
         return model
     asked = Constraints(estimator, model.names, list(model.shapes.values()), model.data[0])
@@ -261,16 +269,17 @@ def _alpha_H(estimator: Any) -> float:
     return estimator.alpha_W if estimator.alpha_H == "same" else estimator.alpha_H
 
 
-def _scikit_learns(estimator: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Penalty]]:
-    """Translate `alpha_W`, `alpha_H` and `l1_ratio`, whose objective is half of ours for the Frobenius loss."""
-    for name, value in (
-        ("alpha_W", estimator.alpha_W),
-        ("alpha_H", _alpha_H(estimator)),
-        ("l1_ratio", estimator.l1_ratio),
-    ):
-        nonnegative(name, value)
+def _check_regularisation(estimator: Any) -> None:
+    """Refuse bad parameters, also where they do nothing."""
+    nonnegative("alpha_W", estimator.alpha_W)
+    nonnegative("alpha_H", _alpha_H(estimator), note=", or 'same'")
+    nonnegative("l1_ratio", estimator.l1_ratio)
     if estimator.l1_ratio > 1:
         raise ValueError(f"l1_ratio must be in 0..1, got {estimator.l1_ratio!r}")
+
+
+def _scikit_learns(estimator: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Penalty]]:
+    """Translate `alpha_W`, `alpha_H` and `l1_ratio`, whose objective is half of ours for the Frobenius loss."""
     if not (estimator.alpha_W or _alpha_H(estimator)):
         return []
     if len(shapes) != 2:
