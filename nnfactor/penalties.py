@@ -6,6 +6,7 @@ The objective becomes `loss + sum weight p(F)`, everything in the units of the d
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from math import isfinite
+from numbers import Real
 from typing import Any, ClassVar
 
 from .core.graph.graph import as_graph
@@ -30,7 +31,7 @@ class Penalty(ABC):
     degree: ClassVar[int] = 2  # a factor times c has c ** degree times the penalty
 
     def __post_init__(self) -> None:
-        if isinstance(self.weight, bool) or not isinstance(self.weight, int | float) or not 0 <= self.weight < 1e308:
+        if isinstance(self.weight, bool) or not isinstance(self.weight, Real) or not 0 <= float(self.weight) < 1e308:
             raise ValueError(f"{type(self).__name__}: weight must be a finite number >= 0, got {self.weight!r}")
 
     @abstractmethod

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.optimize import nnls
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.decomposition import NMF as ScikitLearn
 
@@ -196,6 +197,8 @@ def test_tensors_missing_entries_and_restarts():
         ({"fixed": {"U1": U, "V": V}}, "leave one free"),
         ({"bounds": {"V": (1, 0)}}, "lower < upper"),
         ({"bounds": {"V": 1}}, "must be a pair"),
+        ({"bounds": {"V": ("a", 1)}}, r"bounds\['V'\] must be a pair"),
+        ({"fixed": {"U1": csr_array(U)}}, r"fixed\['U1'\] is sparse"),
         ({"simplex": "U2"}, "simplex names 'U2'"),
         ({"simplex": ["V", "U1"]}, "one must carry the size"),
         ({"simplex": "V", "bounds": {"V": (0, 1)}}, "take no others"),
@@ -275,3 +278,10 @@ def test_simplex_coefficients_of_bases_that_are_zero():
     torch.testing.assert_close(found, torch.full_like(found, 1 / 3))
     own = torch.stack((torch.eye(3, dtype=torch.float64), zeros))
     torch.testing.assert_close(simplex_coefficients(own, zeros[:2]), found[:2])
+
+
+def test_numbers_of_numpy_are_numbers():
+    for weight in (np.float32(0.5), np.int64(1)):
+        assert penalties.L1(weight).weight == weight
+    model = NMF(4, bounds={"V": np.array([0.0, 0.3])}, **KW).fit(X)
+    assert model.embedding_.max() <= 0.3

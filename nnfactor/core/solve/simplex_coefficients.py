@@ -1,10 +1,13 @@
 """Least squares over the simplex: coefficients >= 0 of a given sum, as of abundances."""
 
+from itertools import repeat
+
 import torch
 from torch import Tensor
 
 from ..linalg import solve_spd
 
+CHUNK = 1 << 21  # entries of the masked systems held at once
 RIDGE = 1e-12  # of the largest diagonal entry: makes the answer unique where bases are dependent
 
 
@@ -12,9 +15,16 @@ def simplex_coefficients(G: Tensor, B: Tensor, total: float = 1.0) -> Tensor:
     """Solve `min x' G x - 2 b' x` over x >= 0 with `sum x = total`, for every row b of B, exactly: `(n, k)`, float64.
 
     `G` is `(k, k)`, or `(n, k, k)` one for each row. The active set method of Lawson and Hanson (1974), with a
-    multiplier for the sum (fully constrained least squares, Heinz and Chang 2001), all rows at once.
+    multiplier for the sum (fully constrained least squares, Heinz and Chang 2001), many rows at once.
     """
     G, B = G.double(), B.double()
+    step = max(1, CHUNK // B.shape[1] ** 2)
+    grams = G.split(step) if G.dim() == 3 else repeat(G)
+    return torch.cat([_solve(g, b, total) for g, b in zip(grams, B.split(step), strict=False)])
+
+
+def _solve(G: Tensor, B: Tensor, total: float) -> Tensor:
+    """Solve for some rows."""
     n, k = B.shape
     size = G.diagonal(dim1=-2, dim2=-1).amax(-1)
     ridge = RIDGE * torch.where(size > 0, size, 1)  # bases that are zero: equal coefficients

@@ -4,18 +4,20 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial, reduce
+from numbers import Real
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from ...core import Block, Fit, Quad, Term, compose, her, multiplicative, projected_gradient
-from ...core.data.as_data import as_tensor
-from ...core.data.base import Data
+from ...core.data.as_data import as_tensor, is_sparse
+from ...core.data.base import Data, slices
 from ...core.data.weighted import Weighted
 from ...core.factors import as_factor, gram, khatri_rao
 from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
-from ...core.solve.nnls import nnls
+from ...core.solve.nnls import CHUNK, nnls
 from ...core.solve.simplex_coefficients import simplex_coefficients
 from ...core.terms.penalties import L21 as L21Term
 from ...core.terms.rowwise_fit import RowwiseFit
@@ -99,6 +101,8 @@ class Constraints:
 
     def _read_fixed(self, name: str, array: Any) -> Tensor:
         """Read fixed entries: nonnegative numbers, NaN where an entry is free."""
+        if is_sparse(array):
+            raise ValueError(f"fixed[{name!r}] is sparse; hand in a dense array, NaN where an entry is free")
         F = as_tensor(array, f"fixed[{name!r}]").to(self.like.device, self.like.dtype)
         if tuple(F.shape) != self.shapes[name]:
             raise ValueError(
@@ -170,18 +174,22 @@ def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], sc
         )
     G = reduce(torch.mul, (gram(F.double()) for F in bases))
     B = data.mttkrp([bases[0].new_empty(data.shape[0], k), *bases], 0).double()
-    if data.weighted:
-        Z = khatri_rao([F.double() for F in bases])
-        G = cast(Weighted, data).row_grams(Z, slice(0, data.shape[0]))
-    for p in own:
-        if isinstance(p, L2):
-            G = G + p.weight * torch.eye(k, dtype=G.dtype, device=G.device)
-        elif isinstance(p, L1):
-            B = B - p.weight / scale / 2
-    if asked.simplex:
-        return simplex_coefficients(G, B, 1 / scale)
-    V = nnls(G, B)
+    B = B - sum(p.weight for p in own if isinstance(p, L1)) / scale / 2
+    ridge = sum(p.weight for p in own if isinstance(p, L2)) * torch.eye(k, dtype=G.dtype, device=G.device)
     box = asked.sets({"V": scale}).get("V")
+    if not data.weighted:
+        return _solve_within(G + ridge, B, box, 1 / scale)
+    Z = khatri_rao([F.double() for F in bases])
+    some = slices(len(B), max(1, CHUNK // k**2))  # every sample has a Gram of its own
+    grams = ((rows, cast(Weighted, data).row_grams(Z, rows)) for rows in some)
+    return torch.cat([_solve_within(G + ridge, B[rows], box, 1 / scale) for rows, G in grams])
+
+
+def _solve_within(G: Tensor, B: Tensor, box: Within | None, total: float) -> Tensor:
+    """Minimise `v' G v - 2 b' v` for every row b of B within the set of V."""
+    if isinstance(box, Simplex):
+        return simplex_coefficients(G, B, total)
+    V = nnls(G, B)
     return V if box is None else _descend_within(V, G, B, box)
 
 
@@ -248,8 +256,9 @@ def _names_in(parameter: str, given: Any, names: Sequence[str]) -> list[str]:
 
 
 def _read_bounds(name: str, pair: Any) -> tuple[float, float]:
-    if not isinstance(pair, Sequence) or len(pair) != 2:
-        raise ValueError(f"bounds[{name!r}] must be a pair (lower, upper), got {pair!r}")
+    numbers = [v for v in pair if v is None or isinstance(v, Real)] if isinstance(pair, Sequence | np.ndarray) else []
+    if len(numbers) != 2 or len(pair) != 2:
+        raise ValueError(f"bounds[{name!r}] must be a pair (lower, upper) of numbers or None, got {pair!r}")
     low, high = (0.0 if pair[0] is None else float(pair[0])), (torch.inf if pair[1] is None else float(pair[1]))
     if not 0 <= low < high:
         raise ValueError(f"bounds[{name!r}] must be 0 <= lower < upper, got {pair!r}")
