@@ -25,6 +25,8 @@ FLOOR = 1e-3  # of its mean, added to a start: a multiplicative rule keeps zeros
 
 MARGINS = 0.01  # share of the product of means in predictions of counts: a zero for a count of 1 is infinitely bad
 
+ROUGH = 1e-4  # least `transform_tol` of predictions: their loss has other errors, and 1e-6 takes twice the time
+
 NOT_OF_BASES = ("n_components", "n_init", "init", "random_state", "normalize")
 
 
@@ -101,6 +103,7 @@ def _plain(estimator: Any) -> dict[str, Any]:
 def _predicted_factors(fit: NMF, left: list[Any], above: list[Any], device: torch.device) -> list[Tensor]:
     """Solve the coefficients of the rows and of the columns that were held out."""
     given = {name: value for name, value in fit.get_params(deep=False).items() if name not in NOT_OF_BASES}
+    given["transform_tol"] = max(fit.transform_tol, ROUGH)
     U, *others = fit.factors_
     bases = lambda F: [F, *others] if others or fit._tensors else F.T
     solve = lambda F, A: type(fit).from_components(bases(F), **given).transform(A[0], weights=A[1])

@@ -166,6 +166,12 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]
     if not fits[criterion]:
         others = [key for key, value in fits.items() if value]
         raise ValueError(f"criterion={criterion!r} does not go with {name}; use one of {others}")
+    for shaped in ("fixed", "terms"):
+        if criterion == "bicross" and getattr(estimator, shaped, None):
+            raise ValueError(
+                f"criterion='bicross' fits parts of X, which {shaped}= of all of X does not fit; use "
+                "criterion='speckled' or 'stability'"
+            )
     if n_init is not None:
         whole("n_init", n_init, least=1, also="None or ")
     ranks = list(ranks)

@@ -53,7 +53,7 @@ def silhouettes(matched: Sequence[np.ndarray], kept: np.ndarray | None = None) -
 
     The distance is 1 less the cosine (the product of those of all modes). Group j has one component of each restart, or
     of those where `kept (restarts, k)` says so; a silhouette is `(b - a) / max(a, b)`, a the mean distance to the
-    others of the group, b the least mean distance to another group (Rousseeuw 1987). A group with fewer than two has -1.
+    others of the group, b the least mean distance to another group (Rousseeuw 1987). A group of fewer than two has -1.
     """
     restarts, _, k = matched[0].shape
     if k < 2 or restarts < 2:

@@ -9,6 +9,7 @@ from scipy.optimize import nnls
 from sklearn.metrics import silhouette_samples
 
 from nnfactor import NMF, NTF, GraphNMF, SemiNMF, select_rank
+from nnfactor.penalties import L1
 from nnfactor.selection.held_out import block_losses
 from nnfactor.selection.stability import match_restarts, silhouettes
 
@@ -183,6 +184,7 @@ def test_losses_of_blocks_are_those_of_a_reference():
         (lambda: select_rank(NMF(2), X, [2], "core_consistency"), "does not go with NMF"),
         (lambda: select_rank(SemiNMF(2), X, [2]), "'stability'"),
         (lambda: select_rank(NMF(2), X, [2], "stability", n_init=1), "one run has no stability"),
+        (lambda: select_rank(NMF(2, fixed={"U1": X.T[:, :2]}), X, [2]), "fixed= of all of X"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(call, told):
@@ -200,3 +202,9 @@ def test_folds_respect_small_dimensions():
     data = planted((30, 20, 2), 2, 0, 8, counts=True).swapaxes(0, 2)  # two samples
     found = select_rank(NTF(1), data, [1, 2], random_state=0)
     assert np.isfinite(found.losses).all() and found.losses.shape[1] == 4
+
+
+@pytest.mark.parametrize("options", [{"alpha_H": 1e-4}, {"penalties": {"V": [L1(0.01)]}}, {"bounds": {"V": (0, 9)}}])
+def test_penalties_and_bounds_hold_in_folds(options):
+    found = select_rank(NMF(2, max_iter=300, **options), X, [2, 3, 4], random_state=0)
+    assert found.rank == 3
