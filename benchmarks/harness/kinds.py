@@ -37,6 +37,7 @@ KINDS = {
     "nge_bases": "benchmarks.experiments.nge_bases",
     "nge_speed": "benchmarks.experiments.nge_speed.experiment",
     "peers": "benchmarks.experiments.peers.experiment",
+    "rank_selection": "benchmarks.experiments.rank_selection.experiment",
     "scaling": "benchmarks.experiments.scaling.experiment",
     "srlsc": "benchmarks.experiments.srlsc",
     "stopping": "benchmarks.experiments.stopping",

@@ -83,6 +83,7 @@ UNITS = {  # what a metric is, where its name does not say it
     "said": "the same of fits that say they converged, 0 of others",
     "fit_seconds": "seconds",
     "to_target": "milliseconds to a common error",
+    "right": "right numbers of components, %",
     "hidden": "error on what was hidden, % of its norm",
 }
 
