@@ -200,6 +200,7 @@ def test_tensors_missing_entries_and_restarts():
         ({"bounds": {"V": ("a", 1)}}, r"bounds\['V'\] must be a pair"),
         ({"fixed": {"U1": csr_array(U)}}, r"fixed\['U1'\] is sparse"),
         ({"simplex": "U2"}, "simplex names 'U2'"),
+        ({"simplex": 5}, "simplex must be a factor or a list"),
         ({"simplex": ["V", "U1"]}, "one must carry the size"),
         ({"simplex": "V", "bounds": {"V": (0, 1)}}, "take no others"),
         ({"simplex": "V", "loss": "kl"}, "need loss='frobenius'"),
@@ -241,6 +242,7 @@ def test_constraints_hold_where_nothing_is_observed(kw):
     assert "bounds" not in kw or (model.factors_[0].min() >= 0.1 and model.factors_[0].max() <= 1.0)
     np.testing.assert_allclose(model.embedding_.sum(1), 1, atol=1e-12)
     np.testing.assert_allclose(model.transform(hidden).sum(1), 1, atol=1e-12)
+    np.testing.assert_allclose(model.transform(hidden)[5], model.transform(hidden[5:6])[0], atol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e200, 1e-200])

@@ -22,6 +22,7 @@ X = RNG.gamma(0.5, 1, (40, 3)) @ RNG.gamma(0.5, 1, (3, 25)) + 0.05
 HIDDEN = {"some": RNG.random(X.shape) < 0.3, "few": RNG.random(X.shape) < 0.04, "most": RNG.random(X.shape) < 0.75}
 CUBE = np.einsum("ir,jr,kr->ijk", RNG.random((12, 2)), RNG.random((7, 2)), RNG.random((5, 2))) + 0.05
 HOLES = RNG.random(CUBE.shape) < 0.25
+FRAME = pd.DataFrame(X).add_prefix("f")
 LABELS = np.arange(40) % 3 - 1
 NEAR = knn_graph(X, 3).adjacency
 
@@ -257,6 +258,7 @@ def test_complete_data_are_as_before():
         (lambda: NMF(2, missing="none").fit(X), "missing='none'"),
         (lambda: NMF(2, missing="unstored").fit(X), "is for sparse X"),
         (lambda: NMF(2).fit(X, weights=np.ones((40, 24))), r"weights has shape \(40, 24\)"),
+        (lambda: NMF(2).fit(FRAME, weights=FRAME.iloc[:, ::-1]), r"other columns than X; order them alike"),
         (lambda: NMF(2).fit(X, weights=-np.ones_like(X)), "Negative values in data passed to weights"),
         (lambda: NMF(2).fit(X, weights=np.full_like(X, np.nan)), "weights contains NaN"),
         (lambda: NMF(2).fit(X, weights=np.zeros_like(X)), "no entry that counts"),

@@ -64,8 +64,10 @@ class Weighted(Data):
 
     def row_grams(self, Z: Tensor, rows: slice) -> Tensor:
         """Compute `sum_j w_ij z_j z_j'` for some samples i; the rows z_j of `Z (m, k)` are features: `(r, k, k)`."""
-        here = torch.arange(self.shape[0], device=self.device)[rows]
-        return self.take(here).weighted_grams(Z.to(self.dtype), 0).to(Z.dtype).movedim(-1, 0)
+        here = self.take(torch.arange(self.shape[0], device=self.device)[rows])
+        G = here.weighted_grams(Z.to(self.dtype), 0).to(Z.dtype).movedim(-1, 0)
+        some = here.weights_times(torch.ones(len(Z), 1, dtype=self.dtype, device=self.device)) > 0
+        return torch.where(some[..., None], G, 0)  # sums less those of hidden entries leave rounding
 
     def weighted_grams(self, Z: Tensor, mode: int) -> Tensor:
         """Compute `sum_j w_ij z_j z_j'` for all rows i (mode 0) or columns (1) of the matrix, `(..., k, k, rows)`.

@@ -246,6 +246,8 @@ def _own_terms(estimator: Any, model: Model) -> list[Term]:
 
 def _names_in(parameter: str, given: Any, names: Sequence[str]) -> list[str]:
     """Refuse names that no factor has."""
+    if given is not None and not isinstance(given, Sequence | Mapping):
+        raise ValueError(f"{parameter} must be a factor or a list of factors, such as 'V', got {given!r}")
     given = list(given or [])
     unknown = [name for name in given if name not in names]
     if unknown:
