@@ -77,8 +77,12 @@ def _split(
         hidden = hidden | torch.from_numpy(mask.reshape(X.shape)).to(X.device)
     if weights is None and not bool(hidden.any()):
         return X, None, True
-    W = (~hidden).to(X.dtype) if weights is None else weights.to(X).masked_fill(hidden, 0)
-    return X.masked_fill(W == 0, 0), _weigh_dense(W, zeros_are_free), bool(W.any())
+    W = (~hidden).to(X.dtype) if weights is None else weights.to(X)
+    if weights is not None and bool(hidden.any()):
+        W = W.masked_fill(hidden, 0)
+    zero = W == 0
+    clean = X.masked_fill(zero, 0) if bool(zero.any()) else X
+    return clean, _weigh_dense(W, zeros_are_free), not bool(zero.all())
 
 
 def _weigh_dense(W: Tensor, zeros_are_free: bool) -> Weigh:

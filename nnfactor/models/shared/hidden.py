@@ -36,7 +36,8 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
         Warns
         -----
         UserWarning
-            Samples or features without any observed entry; their coefficients are 0.
+            Samples or features without any observed entry; their coefficients are 0, or what other terms and
+            constraints say.
         """
         return cast(Any, self)._fit(X, y, weights)
 
@@ -83,5 +84,8 @@ def warn_of_unobserved(estimator: Any, data: Weighted, stacklevel: int) -> None:
             *(["features"] if data.order == 2 else [f"slices of mode {b}" for b in range(1, data.order)]),
         ]
         found = " and ".join(f"{count} {name}" for count, name in zip(missing, names, strict=True) if count)
-        told = f"{type(estimator).__name__}: {found} without any observed entry; their coefficients are 0"
+        told = (
+            f"{type(estimator).__name__}: {found} without any observed entry; their coefficients are 0, or what other "
+            "terms and constraints say"
+        )
         warnings.warn(told, UserWarning, stacklevel=stacklevel)
