@@ -101,8 +101,8 @@ def select_rank(
         "stability": the largest rank whose restarts agree: silhouettes of matched components of at least 0.8 in the
         mean and 0.2 in the least component (Alexandrov et al. 2020); undefined for one component. "core_consistency"
         (tensors; Bro and Kiers 2003): the largest rank of at least 80 %.
-        "bicross" is the default: it needs no masks, works on sparse data as they are, and takes a fifth of the time of
-        "speckled". Restarts of the same data can agree at too high a rank, where they fit the same noise.
+        "bicross" is the default: it needs no masks and works on sparse data as they are. Its folds start from the fit
+        to all data. Restarts of the same data can agree at too high a rank, where they fit the same noise.
     n_init : int, optional
         Restarts for each rank. Default: those of the estimator if more than one, else 5, and 20 for "stability".
     random_state : int, RandomState, Generator or None

@@ -332,3 +332,12 @@ def test_known_bases_are_complete():
     for bad in (np.where(H < 0.1, np.nan, H), np.ma.masked_array(H, H < 0.1)):
         with pytest.raises(ValueError, match="components: "):
             NMF.from_components(bad, missing="nan")
+
+
+@pytest.mark.parametrize("kind", ["nan", "masked"])
+def test_sparse_weights_beside_missing_entries(kind):
+    W, H = np.where(RNG.random(X.shape) < 0.5, 0, 2.0), HIDDEN["few"]
+    given = np.where(H, np.nan, X) if kind == "nan" else np.ma.masked_array(np.where(H, 1e9, X), H)
+    make = lambda: NMF(3, missing="nan" if kind == "nan" else None, init="random", **KW)
+    sparse, dense = make().fit(given, weights=sp.csr_array(W)), make().fit(given, weights=W)
+    np.testing.assert_allclose(sparse.loss_, dense.loss_, rtol=1e-3)

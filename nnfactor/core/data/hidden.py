@@ -71,7 +71,7 @@ def _split(
     if missing == "unstored":
         raise ValueError("missing='unstored' is for sparse X, but X is dense; use missing='nan' and NaN, or weights")
     if weights is not None and not isinstance(weights, Tensor):
-        return _observe(X, *weights)
+        return _observe(X, *weights, missing, mask)
     hidden = X.isnan() if missing == "nan" else torch.zeros((), dtype=torch.bool, device=X.device)
     if mask is not None:
         hidden = hidden | torch.from_numpy(mask.reshape(X.shape)).to(X.device)
@@ -126,9 +126,15 @@ def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh 
     return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W), bool(W.any())
 
 
-def _observe(X: Tensor, coords: list[np.ndarray], W: np.ndarray) -> tuple[Any, Weigh, bool]:
-    """Take of dense data the entries that sparse weights name."""
+def _observe(
+    X: Tensor, coords: list[np.ndarray], W: np.ndarray, missing: str | None, mask: np.ndarray | None
+) -> tuple[Any, Weigh, bool]:
+    """Take of dense data the entries that sparse weights name, but for those that are missing or masked."""
     values = X[tuple(torch.from_numpy(index.astype(np.int64)).to(X.device) for index in coords)].cpu().numpy()
+    if missing == "nan":
+        W = np.where(np.isnan(values), 0, W)
+    if mask is not None:
+        W = np.where(mask.reshape(X.shape)[tuple(coords)], 0, W)
     return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W), bool(W.any())
 
 
