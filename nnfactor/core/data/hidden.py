@@ -71,7 +71,7 @@ def _split(
     if missing == "unstored":
         raise ValueError("missing='unstored' is for sparse X, but X is dense; use missing='nan' and NaN, or weights")
     if weights is not None and not isinstance(weights, Tensor):
-        return _observe(X, *weights, missing, mask)
+        return _observe(X, weights[0], weights[1], missing, mask)
     hidden = X.isnan() if missing == "nan" else torch.zeros((), dtype=torch.bool, device=X.device)
     if mask is not None:
         hidden = hidden | torch.from_numpy(mask.reshape(X.shape)).to(X.device)
