@@ -12,6 +12,7 @@ from torch import Tensor
 from ..models.factorization.nmf import NMF
 from ..models.shared.bases import mean_loss, read_for_score
 from ..models.shared.batch import batch_fit
+from ..models.shared.inputs import as_float64
 from ..models.shared.parameters import loss_exponent
 from .arrays import counted_entries, hide_entries, mark_entries, stored_entries, swap, take
 
@@ -108,7 +109,7 @@ def _predicted_factors(fit: NMF, left: list[Any], above: list[Any], device: torc
     bases = lambda F: [F, *others] if others or fit._tensors else F.T
     solve = lambda F, A: type(fit).from_components(bases(F), **given).transform(A[0], weights=A[1])
     found = [solve(U, left), solve(fit.embedding_, above), *others]
-    return [torch.as_tensor(F).to(device, torch.float64) for F in found]
+    return [as_float64(F, device) for F in found]
 
 
 def _mix(factors: list[Tensor], margins: list[Tensor]) -> list[Tensor]:
@@ -154,7 +155,7 @@ def _predict_entries(full: Sequence[Any], X: Any, weights: Any, at: list[np.ndar
     constant[0] = constant[0] * float(inside.data.mean()) * (inside.scale / held_out.scale)
     found, margins = [mean_loss(fits[0], held_out, constant)], None
     for fit in fits:
-        factors = [torch.as_tensor(F).to(inside.data.device, torch.float64) for F in (fit.embedding_, *fit.factors_)]
+        factors = [as_float64(F, inside.data.device) for F in (fit.embedding_, *fit.factors_)]
         factors[0] = factors[0] / held_out.scale
         if margins is None:
             margins = factors

@@ -110,7 +110,7 @@ PENALTIES = {
     "L1": (penalties.L1, lambda F: F.sum()),
     "L2": (penalties.L2, lambda F: (F**2).sum()),
     "L21": (penalties.L21, lambda F: np.sqrt((F**2).sum(1) + 1e-10).sum()),
-    "Orthogonal": (penalties.Orthogonal, lambda F: (F.T @ F).sum() - (F**2).sum()),
+    "Orthogonal": (penalties.Orthogonal, lambda F: 2 * np.triu(F.T @ F, 1).sum()),
     "Smooth": (penalties.Smooth, lambda F: (np.diff(F, axis=0) ** 2).sum()),
 }
 

@@ -167,7 +167,7 @@ def read(
     missing = None if complete else getattr(estimator, "missing", None)
     honoured = not complete and hasattr(estimator, "missing")
     X, mask = take_mask(X) if isinstance(X, np.ma.MaskedArray) and honoured else (X, None)
-    columns = [list(F.columns) for F in (X, weights) if hasattr(F, "columns")]
+    columns = [list(F.columns) for F in (X, weights) if hasattr(F, "columns") and not isinstance(F, Data)]
     if len(columns) == 2 and columns[0] != columns[1]:
         raise ValueError("weights has other columns than X; order them alike, as in weights[X.columns]")
     as_torch = isinstance(X, Tensor)
