@@ -92,6 +92,11 @@ def _gram(F: Tensor) -> Tensor:
     return G
 
 
+def gram_of_others(factors: Sequence[Tensor], mode: int) -> Tensor:
+    """Multiply the Grams of all factors but one, `(..., k, k)`: the Gram of a CP model in the factor of `mode`."""
+    return reduce(torch.mul, [gram(F) for b, F in enumerate(factors) if b != mode])
+
+
 def square_norms(F: Tensor) -> Tensor:
     """Compute squared lengths of the columns, `(..., 1, k)`: the diagonal of the Gram that the fit needs anyway."""
     return cached(F, _square_norms)

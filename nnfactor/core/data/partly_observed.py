@@ -8,10 +8,10 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import tiny
-from ..factors import multiply_column_sums
+from ..factors import gram_of_others, multiply_column_sums
 from .base import Data, sum_of
 from .stored_entries import StoredEntries, each_problem
-from .weighted import PartialSamples, Weighted, floor_of, gram_of_others
+from .weighted import PartialSamples, Weighted, floor_of
 
 
 class MostlyObserved(Weighted):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import TensorCache, tiny
-from ..factors import gram, multiply_column_sums
+from ..factors import gram, gram_of_others, multiply_column_sums
 from .base import Data, add_product, slices, sum64, sum_of
 from .csr import CSR, narrow_csr
 
@@ -107,8 +107,7 @@ class StoredEntries(Data):
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """Compute the first through the stored entries only, the second by Grams or by column sums."""
         if beta == 2:
-            G = reduce(torch.mul, (gram(F) for b, F in enumerate(factors) if b != mode))
-            return self.mttkrp(factors, mode), (G @ factors[mode].mT).mT
+            return self.mttkrp(factors, mode), (gram_of_others(factors, mode) @ factors[mode].mT).mT
         plus = multiply_column_sums(factors, mode) if beta == 1 else self._power_product(factors, mode, beta)
         return each_problem(lambda *Fs: self.ratio_product(Fs, mode, beta), factors), plus
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..cache import tiny
-from ..factors import components, contract_others, gram
+from ..factors import components, contract_others, gram, gram_of_others
 from .base import Data, add_product, product_blocks, rows_at_once, sum64, sum_of, summary
 from .dense import Dense
 
@@ -303,8 +303,3 @@ class WeightedDense(Weighted):
             total = add_product(total, part(rows, Y), rows, left, right, inside)
         here, at = (factors[: self.cut], mode) if inside else (factors[self.cut :], mode - self.cut)
         return contract_others(cast(Tensor, total), here, at)
-
-
-def gram_of_others(factors: Sequence[Tensor], mode: int) -> Tensor:
-    """Multiply the Grams of all factors but one, `(..., k, k)`."""
-    return reduce(torch.mul, (gram(F) for b, F in enumerate(factors) if b != mode))

@@ -1,9 +1,9 @@
 """Coefficients of samples on fixed bases: nonnegative least squares, unconstrained, and other divergences."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import repeat
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.base import Data, slices
+from ..data.weighted import Weighted
 from ..factors import (
     as_factor,
     clone_factor,
@@ -79,18 +80,26 @@ def _multiply_rows(B: Tensor, G: Tensor) -> Tensor:
     return B @ G if G.dim() == 2 else (B.unsqueeze(-2) @ G).squeeze(-2)
 
 
-def weighted_coefficients(data: Any, bases: Sequence[Tensor], method: str, ridge: float = 0.0) -> Tensor:
+def normal_equations(data: Data, bases: Sequence[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
+    """Give `(G, B)` of the least squares of samples on bases, float64, for pieces of the samples in their order.
+
+    `B (r, k)` is the data against the bases, G their Gram `(k, k)`; of weighted data `(r, k, k)`, one for each sample.
+    """
+    wide, k = [F.double() for F in bases], bases[0].shape[-1]
+    like = bases[0].new_empty(data.shape[0], k, dtype=data.dtype)
+    B = data.mttkrp([like, *(F.to(data.dtype) for F in bases)], 0).double()
+    if not data.weighted:
+        yield reduce(torch.mul, map(gram, wide)), B
+        return
+    Z = khatri_rao(wide)
+    for rows in slices(len(B), max(1, CHUNK // k**2)):
+        yield cast(Weighted, data).row_grams(Z, rows), B[rows]
+
+
+def weighted_coefficients(data: Data, bases: Sequence[Tensor], method: str, ridge: float = 0.0) -> Tensor:
     """Compute the sample factor of weighted data by least squares, exactly, float64: every sample has its own Gram."""
-    bases = [F.double() for F in bases]
-    Z, k = khatri_rao(bases), bases[0].shape[-1]
-    B = data.mttkrp([bases[0].new_empty(data.shape[0], k), *(F.to(data.dtype) for F in bases)], 0).double()
-    whole = reduce(torch.mul, map(gram, bases))
-    return torch.cat(
-        [
-            _solve(data.row_grams(Z, rows), B[rows], method, ridge, whole)
-            for rows in slices(len(B), max(1, CHUNK // k**2))
-        ]
-    )
+    whole = reduce(torch.mul, (gram(F.double()) for F in bases))
+    return torch.cat([_solve(G, B, method, ridge, whole) for G, B in normal_equations(data, bases)])
 
 
 def _solve(G: Tensor, B: Tensor, method: str, ridge: float, whole: Tensor) -> Tensor:

@@ -1,16 +1,14 @@
 """Terms of data and a CP model; the squared Frobenius distance."""
 
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..block import Block, Quad
 from ..data.as_data import as_data
 from ..data.base import Data
-from ..factors import gram
+from ..factors import gram_of_others
 from .base import Factors, Term, describe
 
 
@@ -80,7 +78,7 @@ class Fit(DataTerm):
         which is smaller than the product.
         """
         data, Fs, mode = self.data, [factors[m] for m in self.modes], self.modes.index(name)
-        G = reduce(torch.mul, [gram(factors[m]) for m in self.modes if m != name])
+        G = gram_of_others(Fs, mode)
         G = G if data.peak == 1 else G * data.peak
         if weight is None:
             return Block(quads=(Quad(G),), linear_minus=data.completed(Fs, mode))

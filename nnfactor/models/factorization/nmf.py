@@ -225,4 +225,4 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         gauge = self.normalize if self.max_iter else None  # without iterations the start is published as it is
         shown = {"normalize": LENGTHS[gauge], "ordered": gauge is not None}
         plain = cp_model(inputs, self.n_components, [term], rules, method, beta, **shown)
-        return constrain(self, inputs, plain, beta)
+        return constrain(self, plain, beta)

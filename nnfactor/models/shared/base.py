@@ -6,7 +6,6 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -19,9 +18,9 @@ from ...core import Rule, Run, Term, run, step
 from ...core.arrays import Array
 from ...core.data.base import Data
 from ...core.data.weighted import Weighted
-from ...core.factors import as_factor, components, gram
+from ...core.factors import as_factor, components
 from ...core.solve import init
-from ...core.solve.nnls import nnls, pseudo_inverse_coefficients, weighted_coefficients
+from ...core.solve.nnls import nnls, normal_equations, pseudo_inverse_coefficients, weighted_coefficients
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
 from .bases import Bases, ridge_strength, settle_ridge
@@ -269,8 +268,7 @@ def solve_coefficients(data: Data, bases: list[Tensor], method: str, ridge: floa
     if method == "pinv" and len(bases) == 1:  # not from the Gram, which would square the condition number
         inverse = torch.linalg.pinv(components(bases[0]).double())
         return data.times(as_factor(inverse.to(data.dtype))).double()
-    G = reduce(torch.mul, [gram(F.double()) for F in bases])
-    B = data.mttkrp([bases[0].new_empty(data.shape[0], len(G)), *bases], 0)
+    ((G, B),) = normal_equations(data, bases)
     return (nnls if method == "nnls" else pseudo_inverse_coefficients)(G, B)
 
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial, reduce
+from functools import partial
 from numbers import Real
 from typing import Any, cast
 
@@ -13,17 +13,16 @@ from torch import Tensor
 
 from ...core import Block, Fit, Quad, Term, compose, her, multiplicative, projected_gradient
 from ...core.data.as_data import as_tensor, is_sparse
-from ...core.data.base import Data, slices
-from ...core.data.weighted import Weighted
-from ...core.factors import as_factor, gram, khatri_rao
+from ...core.data.base import Data
+from ...core.factors import as_factor
 from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
-from ...core.solve.nnls import CHUNK, nnls
+from ...core.solve.nnls import nnls, normal_equations
 from ...core.solve.simplex_coefficients import simplex_coefficients
 from ...core.terms.penalties import L21 as L21Term
 from ...core.terms.rowwise_fit import RowwiseFit
 from ...penalties import L1, L2, Penalty, check_penalty
+from .base import mode_names
 from .fitting import Model
-from .inputs import Inputs
 from .parameters import loss_exponent, nonnegative
 
 STEPS = 10  # of projected gradient for one product with the data: HALS takes 4 sweeps, of which each is two steps' work
@@ -51,11 +50,6 @@ class Constraints:
             raise ValueError(
                 f"{both[0]!r} has simplex and bounds or fixed entries; rows that sum to one take no others"
             )
-
-    @property
-    def constrained(self) -> bool:
-        """Whether a factor must lie in a set."""
-        return bool(self.simplex or self.bounds or self.fixed)
 
     def unit_columns(self) -> list[str]:
         """List the factors that are free while others have penalties: their columns get length one at most."""
@@ -113,7 +107,7 @@ class Constraints:
         return as_factor(F)
 
 
-def constrain(estimator: Any, inputs: Inputs, model: Model, beta: float) -> Model:
+def constrain(estimator: Any, model: Model, beta: float) -> Model:
     """Return the model with everything that the estimator asks of its factors."""
     _check_regularisation(estimator)
     if not is_asked(estimator):
@@ -160,7 +154,7 @@ def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], sc
     k = bases[0].shape[-1]
     asked = Constraints(
         estimator,
-        ["V", *(f"U{b}" for b in range(1, data.order))],
+        mode_names(data),
         [(data.shape[0], k), *(tuple(F.shape) for F in bases)],
         data,
         ("V",),
@@ -172,17 +166,13 @@ def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], sc
         raise ValueError(
             "transform with penalties, bounds or a simplex on V needs loss='frobenius' and transform_method='nnls'"
         )
-    G = reduce(torch.mul, (gram(F.double()) for F in bases))
-    B = data.mttkrp([bases[0].new_empty(data.shape[0], k), *bases], 0).double()
-    B = B - sum(p.weight for p in own if isinstance(p, L1)) / scale / 2
-    ridge = sum(p.weight for p in own if isinstance(p, L2)) * torch.eye(k, dtype=G.dtype, device=G.device)
     box = asked.sets({"V": scale}).get("V")
-    if not data.weighted:
-        return _solve_within(G + ridge, B, box, 1 / scale)
-    Z = khatri_rao([F.double() for F in bases])
-    some = slices(len(B), max(1, CHUNK // k**2))  # every sample has a Gram of its own
-    grams = ((rows, cast(Weighted, data).row_grams(Z, rows)) for rows in some)
-    return torch.cat([_solve_within(G + ridge, B[rows], box, 1 / scale) for rows, G in grams])
+    if data.weighted and isinstance(box, Box):
+        raise ValueError("transform with bounds on V cannot take hidden or weighted entries; leave one of them out")
+    l1, l2 = (sum(p.weight for p in own if isinstance(p, kind)) for kind in (L1, L2))
+    ridge = l2 * torch.eye(k, dtype=torch.float64, device=data.device)
+    pieces = ((G + ridge, B - l1 / scale / 2) for G, B in normal_equations(data, bases))
+    return torch.cat([_solve_within(G, B, box, 1 / scale) for G, B in pieces])
 
 
 def _solve_within(G: Tensor, B: Tensor, box: Within | None, total: float) -> Tensor:
@@ -195,10 +185,7 @@ def _solve_within(G: Tensor, B: Tensor, box: Within | None, total: float) -> Ten
 
 def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
     """Minimise within bounds by projected gradient, to 1e-9 of the largest coefficient."""
-    block = Block(linear_minus=B, row_grams=G.movedim(0, -1)) if G.dim() == 3 else Block((Quad(G),), B)
-    if G.dim() == 3:
-        raise ValueError("transform with bounds on V cannot take hidden or weighted entries; leave one of them out")
-    V = box(V)
+    block, V = Block((Quad(G),), B), box(V)
     for _ in range(200):
         before, V = V, projected_gradient(V, block, steps=50, within=box)
         if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):
