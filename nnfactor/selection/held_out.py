@@ -1,6 +1,6 @@
 """Loss of entries that a fit has not seen: of blocks (bi-cross-validation), and of scattered ones (speckled)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from ..models.factorization.nmf import NMF
 from ..models.shared.bases import mean_loss, read_for_score
 from ..models.shared.batch import batch_fit
-from ..models.shared.inputs import as_float64
+from ..models.shared.inputs import Inputs, as_float64
 from ..models.shared.parameters import loss_exponent
 from .arrays import counted_entries, hide_entries, mark_entries, stored_entries, swap, take
 
@@ -74,17 +74,28 @@ def _predict_block(full: Sequence[NMF], X: Any, weights: Any, rows: np.ndarray, 
     block = read_for_score(clone(probe), *corner(rows, columns))
     starts = [_start_at(e, kept_rows, kept_columns) for e in full]
     fits = batch_fit(starts, seen, weights=w) if w is not None else batch_fit(starts, seen)
-    constant = [torch.ones(d, 1, dtype=torch.float64, device=block.data.device) for d in block.data.shape]
-    constant[0] = constant[0] * float(inside.data.mean()) * (inside.scale / block.scale)
-    found, margins = [mean_loss(probe, block, constant)], None
+    return _losses(fits, block, inside, lambda fit: _predicted_factors(fit, left, above))
+
+
+def _losses(
+    fits: Sequence[NMF], held_out: Inputs, seen: Inputs, predict: Callable[[NMF], list[np.ndarray | Tensor]]
+) -> list[float]:
+    """Compute the mean loss of a constant, the mean of what was seen, then of what each fit predicts.
+
+    The first fit has one component: where a zero for a count is infinitely bad, a little of it is in all others.
+    """
+    device = held_out.data.device
+    constant = [torch.ones(d, 1, dtype=torch.float64, device=device) for d in held_out.data.shape]
+    constant[0] = constant[0] * float(seen.data.mean()) * (seen.scale / held_out.scale)
+    found, margins = [mean_loss(fits[0], held_out, constant)], None
     for fit in fits:
-        factors = _predicted_factors(fit, left, above, block.data.device)
-        factors[0] = factors[0] / block.scale
+        factors = [as_float64(F, device) for F in predict(fit)]
+        factors[0] = factors[0] / held_out.scale
         if margins is None:
             margins = factors
         elif loss_exponent(fit) < 2:
             factors = _mix(factors, margins)
-        found.append(mean_loss(fit, block, factors))
+        found.append(mean_loss(fit, held_out, factors))
     return found
 
 
@@ -101,15 +112,14 @@ def _plain(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in quiet.items() if hasattr(estimator, name)}
 
 
-def _predicted_factors(fit: NMF, left: list[Any], above: list[Any], device: torch.device) -> list[Tensor]:
+def _predicted_factors(fit: NMF, left: list[Any], above: list[Any]) -> list[Any]:
     """Solve the coefficients of the rows and of the columns that were held out."""
     given = {name: value for name, value in fit.get_params(deep=False).items() if name not in NOT_OF_BASES}
     given["transform_tol"] = max(fit.transform_tol, ROUGH)
     U, *others = fit.factors_
     bases = lambda F: [F, *others] if others or fit._tensors else F.T
     solve = lambda F, A: type(fit).from_components(bases(F), **given).transform(A[0], weights=A[1])
-    found = [solve(U, left), solve(fit.embedding_, above), *others]
-    return [as_float64(F, device) for F in found]
+    return [solve(U, left), solve(fit.embedding_, above), *others]
 
 
 def _mix(factors: list[Tensor], margins: list[Tensor]) -> list[Tensor]:
@@ -151,15 +161,4 @@ def _predict_entries(full: Sequence[Any], X: Any, weights: Any, at: list[np.ndar
     batch_fit(fits, hidden, weights=weights)
     inside = read_for_score(clone(fits[0]), hidden, weights)
     held_out = read_for_score(clone(fits[0]), X, mark_entries(X.shape, at, weights))
-    constant = [torch.ones(d, 1, dtype=torch.float64, device=inside.data.device) for d in X.shape]
-    constant[0] = constant[0] * float(inside.data.mean()) * (inside.scale / held_out.scale)
-    found, margins = [mean_loss(fits[0], held_out, constant)], None
-    for fit in fits:
-        factors = [as_float64(F, inside.data.device) for F in (fit.embedding_, *fit.factors_)]
-        factors[0] = factors[0] / held_out.scale
-        if margins is None:
-            margins = factors
-        elif loss_exponent(fit) < 2:
-            factors = _mix(factors, margins)
-        found.append(mean_loss(fit, held_out, factors))
-    return found
+    return _losses(fits, held_out, inside, lambda fit: [fit.embedding_, *fit.factors_])
