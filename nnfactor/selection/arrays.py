@@ -10,6 +10,7 @@ from torch import Tensor
 from ..core.arrays import as_array
 from ..core.data.as_data import as_scipy, coordinates, is_sparse, to_csr
 from ..core.data.base import Data
+from ..core.data.hidden import make_sparse
 
 
 def as_indexable(X: Any, sample_shape: Any = None) -> Any:
@@ -18,7 +19,7 @@ def as_indexable(X: Any, sample_shape: Any = None) -> Any:
         raise TypeError(f"X is {type(X).__name__}, of which no blocks can be taken; hand in the array it was made of")
     if is_sparse(X):
         if len(X.shape) > 2:
-            return X if isinstance(X, Tensor) else _as_coo(coordinates(X), X.shape)
+            return X if isinstance(X, Tensor) else make_sparse(*coordinates(X), X.shape)
         if sample_shape is not None:
             raise ValueError("sample_shape folds flattened rows, which are sparse here; hand in the folded array")
         return to_csr(as_scipy(X))
@@ -71,20 +72,10 @@ def hide_entries(X: Any, at: list[np.ndarray]) -> Any:
         return hidden
     places, values = coordinates(X)
     both = [np.concatenate(pair) for pair in zip(places, at, strict=True)]
-    return _as_coo((both, np.concatenate([values, np.full(len(at[0]), np.nan, values.dtype)])), X.shape)
+    return make_sparse(both, np.concatenate([values, np.full(len(at[0]), np.nan, values.dtype)]), X.shape)
 
 
 def mark_entries(shape: tuple[int, ...], at: list[np.ndarray], weights: Any = None) -> Any:
     """Make sparse weights that are 0 but in some places: there 1, or as given."""
     values = np.ones(len(at[0])) if weights is None else np.asarray(weights[tuple(at)], dtype=np.float64)
-    return _as_coo((at, values), shape)
-
-
-def _as_coo(entries: Any, shape: tuple[int, ...]) -> Any:
-    """Make a sparse matrix, or of more modes a sparse tensor; entries of one place are added (a NaN stays one)."""
-    places, values = entries
-    if len(shape) == 2:
-        return sp.csr_array(sp.coo_array((values, tuple(places)), shape=shape))
-    index = torch.from_numpy(np.stack(places).astype(np.int64))
-    made = torch.sparse_coo_tensor(index, torch.from_numpy(values), tuple(shape), device="cpu", check_invariants=False)
-    return made.coalesce()
+    return make_sparse(at, values, shape)

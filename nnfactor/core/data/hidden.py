@@ -108,7 +108,7 @@ def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh 
         hidden = np.isnan(values)
         W = (~hidden).astype(np.float64)
         if isinstance(weights, Tensor):
-            W *= weights[tuple(torch.from_numpy(i.astype(np.int64)).to(weights.device) for i in coords)].cpu().numpy()
+            W *= _at(weights, coords)
         elif weights is not None:
             W *= _look_up(coords, weights[0], weights[1], X.shape)
     elif weights is not None:
@@ -119,23 +119,29 @@ def _hide_stored(X: Any, weights: Any, missing: str | None) -> tuple[Any, Weigh 
     elif not hidden.any():
         return X, None, True
     else:
-        clean = _rebuild(coords, np.where(hidden, 0, values), X)
+        clean = make_sparse(coords, np.where(hidden, 0, values), X.shape)
         at = [index[hidden] for index in coords]
         count = prod(X.shape) > len(at[0])
         return clean, lambda data: MostlyObserved(data, _stored(at, np.ones(len(at[0])), data)), count
-    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W), bool(W.any())
+    return _clean_stored(coords, values, W, X)
 
 
 def _observe(
     X: Tensor, coords: list[np.ndarray], W: np.ndarray, missing: str | None, mask: np.ndarray | None
 ) -> tuple[Any, Weigh, bool]:
     """Take of dense data the entries that sparse weights name, but for those that are missing or masked."""
-    values = X[tuple(torch.from_numpy(index.astype(np.int64)).to(X.device) for index in coords)].cpu().numpy()
+    values = _at(X, coords)
     if missing == "nan":
         W = np.where(np.isnan(values), 0, W)
     if mask is not None:
         W = np.where(mask.reshape(X.shape)[tuple(coords)], 0, W)
-    return _rebuild(coords, np.where(W == 0, 0, values), X), lambda data: _weigh_stored(data, coords, W), bool(W.any())
+    return _clean_stored(coords, values, W, X)
+
+
+def _clean_stored(coords: Sequence[np.ndarray], values: np.ndarray, W: np.ndarray, X: Any) -> tuple[Any, Weigh, bool]:
+    """Return sparse data with zeros where the weight is 0, what weighs them, and whether any entry counts."""
+    clean = make_sparse(coords, np.where(W == 0, 0, values), X.shape)
+    return clean, lambda data: _weigh_stored(data, coords, W), bool(W.any())
 
 
 def _weigh_stored(data: Data, coords: Sequence[np.ndarray], W: np.ndarray) -> Data:
@@ -169,7 +175,7 @@ def _read_weights(weights: Any, X: Any, given: Sequence[int]) -> Any:
         return as_tensor(weights, "weights").reshape(tuple(X.shape))
     coords, W = _coordinates(weights)
     if shape != tuple(X.shape):
-        coords = list(np.unravel_index(np.ravel_multi_index(coords, shape), tuple(X.shape)))
+        coords = list(np.unravel_index(_places(coords, shape), tuple(X.shape)))
     return coords, W
 
 
@@ -179,16 +185,22 @@ def _coordinates(X: Any) -> tuple[list[np.ndarray], np.ndarray]:
         S = to_csr(as_scipy(X)).tocoo()
         return list(S.coords), S.data
     coords, values = coordinates(X)
-    places = np.ravel_multi_index([index.astype(np.int64) for index in coords], tuple(X.shape))
+    places = _places(coords, X.shape)
     return (coords, values) if len(np.unique(places)) == len(places) else sum_repeated(coords, values)
 
 
-def _rebuild(coords: Sequence[np.ndarray], values: np.ndarray, X: Any) -> Any:
-    """Make a sparse array of the shape of X."""
-    if len(X.shape) == 2:
-        return sp.coo_array((values, tuple(coords)), shape=tuple(X.shape)).tocsr()
+def make_sparse(coords: Sequence[np.ndarray], values: np.ndarray, shape: Sequence[int]) -> Any:
+    """Make a sparse matrix, or of more modes a sparse tensor; entries of one place are added (a NaN stays one)."""
+    if len(shape) == 2:
+        return sp.coo_array((values, tuple(coords)), shape=tuple(shape)).tocsr()
     at = torch.from_numpy(np.stack(coords).astype(np.int64))
-    return torch.sparse_coo_tensor(at, torch.from_numpy(values), tuple(X.shape), device="cpu", check_invariants=False)
+    made = torch.sparse_coo_tensor(at, torch.from_numpy(values), tuple(shape), device="cpu", check_invariants=False)
+    return made.coalesce()
+
+
+def _at(X: Tensor, coords: Sequence[np.ndarray]) -> np.ndarray:
+    """Take the entries at some places, on the host."""
+    return X[tuple(torch.from_numpy(index.astype(np.int64)).to(X.device) for index in coords)].cpu().numpy()
 
 
 def _densify(X: Any) -> Any:
@@ -201,11 +213,14 @@ def _look_up(
     wanted: Sequence[np.ndarray], coords: Sequence[np.ndarray], values: Any, shape: Sequence[int]
 ) -> np.ndarray:
     """Find the values stored at some places; 0 where nothing is."""
-    place = lambda at: np.ravel_multi_index([index.astype(np.int64) for index in at], tuple(shape))
-    known, asked = place(coords), place(wanted)
+    if not len(values):
+        return np.zeros(len(wanted[0]))
+    known, asked = _places(coords, shape), _places(wanted, shape)
     order = np.argsort(known)
-    at = np.searchsorted(known, asked, sorter=order).clip(max=len(known) - 1) if len(known) else np.zeros_like(asked)
-    if not len(known):
-        return np.zeros(len(asked))
-    found = order[at]
+    found = order[np.searchsorted(known, asked, sorter=order).clip(max=len(known) - 1)]
     return np.where(known[found] == asked, values[found], 0)
+
+
+def _places(coords: Sequence[np.ndarray], shape: Sequence[int]) -> np.ndarray:
+    """Compute the position of places in the flattened array."""
+    return np.ravel_multi_index([index.astype(np.int64) for index in coords], tuple(shape))

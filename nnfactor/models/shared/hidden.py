@@ -54,7 +54,7 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
         return cast(Any, self)._transform(X, weights=weights)
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Array:
-        """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
+        """Fit, then compute coefficients as `transform` does."""
         return self.fit(X, y, weights=weights).transform(X, weights=weights)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
