@@ -289,7 +289,7 @@ def unchanged(before, after):
 def test_what_cannot_be_read_is_refused(key, kind):
     subject, (give, message) = SUBJECTS[key], REFUSED[kind]
     if kind == "masked array" and hasattr(subject.make(), "missing"):
-        pytest.skip("it honours masks: tests/models/test_hidden.py")
+        pytest.skip("it honours masks: tests/models/factorization/test_hidden.py")
     given = [give(COUNTS[:, :4]), PLAIN[:, 4:]] if subject.views else give(COUNTS)
     with pytest.raises((ValueError, TypeError), match=message):
         subject.make().fit(given, CODES)

@@ -76,7 +76,7 @@ ABSTRACT = {
 
 def test_the_table_says_what_must_be_written():
     assert Data.__abstractmethods__ == ABSTRACT
-    text = (Path(__file__).parents[2] / "CONTRIBUTING.md").read_text()
+    text = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text()
     must, free = (
         next(line for line in text.splitlines() if line.startswith(f"| {kind} |")) for kind in ("must", "free")
     )
