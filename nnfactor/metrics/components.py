@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..core.arguments import one_of, whole
 from ..core.arrays import as_numbers
+from ..core.labels import to_host
 
 
 def factor_match_score(
@@ -81,7 +82,7 @@ def _scores(A: list[np.ndarray], B: list[np.ndarray], weighted: bool, skip: int 
     score = np.ones((A[0].shape[1], B[0].shape[1]))
     for m in range(len(A)):
         if m != skip:
-            cosines = _unit(A[m]).T @ _unit(B[m])
+            cosines = unit_columns(A[m]).T @ unit_columns(B[m])
             score *= np.abs(cosines) if absolute else cosines
     if weighted and skip is None:
         s, t = _component_lengths(A)[:, None], _component_lengths(B)[None]
@@ -134,7 +135,7 @@ def degeneracy_score(model: Any) -> float:
     >>> degeneracy_score([[[1.0, 0.0], [0.0, 1.0]], [[1.0, 1.0], [0.0, 1.0]]])
     0.0
     """
-    return float(reduce(np.multiply, [_unit(F).T @ _unit(F) for F in _read_factors(model)]).min())
+    return float(reduce(np.multiply, [unit_columns(F).T @ unit_columns(F) for F in _read_factors(model)]).min())
 
 
 def percentage_variation(model: Any, X: Any = None, *, method: Literal["data", "model"] = "data") -> np.ndarray:
@@ -166,7 +167,7 @@ def percentage_variation(model: Any, X: Any = None, *, method: Literal["data", "
         return 100 * squares / (squares.sum() or 1.0)
     if X is None:
         raise ValueError("X is None; method='data' needs the data, or use method='model'")
-    values = X.data if sp.issparse(X) else _host(X)
+    values = X.data if sp.issparse(X) else _read_numbers(X)
     return 100 * squares / (float(np.square(np.asarray(values, dtype=np.float64)).sum()) or 1.0)
 
 
@@ -218,32 +219,34 @@ def _read_factors(model: Any, name: str = "model") -> list[np.ndarray]:
         weights, given = model
     else:
         given = list(model)
-    factors = [_host(F) for F in given]
+    factors = [_read_numbers(F) for F in given]
     if len(factors) < 2 or any(F.ndim != 2 or F.shape[1] != factors[0].shape[1] for F in factors):
         shapes = [F.shape for F in factors]
         raise ValueError(f"{name} has factors of shapes {shapes}; at least two, all (d, k) with one k, are needed")
-    return factors if weights is None else [factors[0] * _host(weights), *factors[1:]]
+    return factors if weights is None else [factors[0] * _read_numbers(weights), *factors[1:]]
 
 
 def _read_array(X: Any, factors: list[np.ndarray]) -> np.ndarray:
     """Read dense data; refuse other shapes than the model's."""
-    A, shape = _host(X), tuple(len(F) for F in factors)
+    A, shape = _read_numbers(X), tuple(len(F) for F in factors)
     if A.shape != shape:
         raise ValueError(f"X has shape {A.shape}, the model {shape}")
     return A
 
 
-def _host(F: Any) -> np.ndarray:
-    return np.asarray(F.detach().cpu() if isinstance(F, Tensor) else F, dtype=np.float64)
+def _read_numbers(F: Any) -> np.ndarray:
+    return to_host(F).astype(np.float64, copy=False)
 
 
 def _lengths(F: np.ndarray) -> np.ndarray:
     return np.sqrt(np.square(F).sum(0))
 
 
-def _unit(F: np.ndarray) -> np.ndarray:
-    lengths = _lengths(F)
-    return F / np.where(lengths > 0, lengths, 1)
+def unit_columns(F: Any) -> np.ndarray:
+    """Bring columns `(..., d, k)` to unit length, in float64 on the host; zero columns stay."""
+    A = _read_numbers(F)
+    lengths = np.linalg.norm(A, axis=-2, keepdims=True)
+    return A / np.where(lengths > 0, lengths, 1)
 
 
 def _component_lengths(factors: list[np.ndarray]) -> np.ndarray:

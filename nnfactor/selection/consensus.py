@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch import Tensor
 
 from ..core.arguments import positive
+from ..core.labels import to_host
 from ..models.factorization.nmf import NMF
 from .stability import match_restarts, restart_factors, silhouettes, similarities
 
@@ -140,14 +140,10 @@ def _read(restarts: Any) -> tuple[Any, list[np.ndarray], np.ndarray, int]:
         if len(shapes) > 1:
             raise ValueError(f"restarts have factors of different shapes: {sorted(shapes)}")
         model, losses = (models[0] if models else None), every[np.isfinite(every)]
-        factors = [np.stack(Fs) for Fs in zip(*([_host(F) for F in m.factors_] for m in models), strict=True)]
+        factors = [np.stack(Fs) for Fs in zip(*([to_host(F) for F in m.factors_] for m in models), strict=True)]
     if len(losses) < 2:
         raise ValueError(f"there are {len(losses)} restarts with a finite loss; a consensus needs two or more")
     return model, factors, losses, n_failed
-
-
-def _host(F: Any) -> np.ndarray:
-    return np.asarray(F.detach().cpu() if isinstance(F, Tensor) else F)
 
 
 def _local_density(matched: Sequence[np.ndarray]) -> np.ndarray:

@@ -4,16 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.optimize import linear_sum_assignment
-from torch import Tensor
 
-
-def unit_columns(F: Any) -> np.ndarray:
-    """Bring columns `(..., d, k)` to unit length, in float64 on the host."""
-    A = np.asarray(F.detach().cpu() if isinstance(F, Tensor) else F, dtype=np.float64)
-    lengths = np.linalg.norm(A, axis=-2, keepdims=True)
-    return A / np.where(lengths > 0, lengths, 1)
+from ..core.labels import to_host
+from ..metrics.components import unit_columns
 
 
 def similarities(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
@@ -77,7 +71,4 @@ def restart_factors(model: Any) -> tuple[list[Any], np.ndarray]:
     """Give the feature factors of all restarts of finite loss, `(restarts, d, k)` for each mode, and the losses."""
     losses = np.asarray(model.restarts_["loss"], dtype=np.float64)
     finite = np.isfinite(losses)
-    kept = [
-        np.asarray(F.detach().cpu() if isinstance(F, torch.Tensor) else F)[finite] for F in model.restarts_["factors"]
-    ]
-    return kept, losses[finite]
+    return [to_host(F)[finite] for F in model.restarts_["factors"]], losses[finite]
