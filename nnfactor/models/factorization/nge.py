@@ -265,7 +265,8 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         found = super()._results(inputs, learnt, model, run)
-        labelled = keep_labelled(inputs, learnt["codes"], found["factors_"])
+        key = self.transform_method, float(found.get("ridge_", 0.0))
+        labelled = keep_labelled(inputs, learnt["codes"], found["factors_"], key)
         return {**found, "n_discriminative_": self._discriminative(learnt), "_labelled": labelled}
 
     @property

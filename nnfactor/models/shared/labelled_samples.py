@@ -11,7 +11,7 @@ from torch import Tensor
 from ...core.arrays import Array
 from ...core.factors import divide
 from ...core.graph.neighbors import find_centre, squared_distances
-from ...core.solve.nnls import nnls
+from ...core.solve.nnls import nnls, weighted_coefficients
 from ...core.solve.ridge import Projection, project
 from ...core.solve.run import strict_precision
 from .bases import ridge_strength
@@ -74,10 +74,19 @@ class LabelledSamples(LabelledScore):
         labels = decode_labels(codes, self.classes_)
         return place_labels(labels, inputs.data.device if inputs.as_torch else None)
 
+    def _coefficient_key(self: Any) -> tuple[str, float]:
+        """Say which coefficients are compared: a method and the strength of its ridge."""
+        return self.transform_method, ridge_strength(self) if self.transform_method == "ridge" else 0.0
+
     def _labelled_points(self: Any, device: torch.device) -> tuple[Tensor, np.ndarray]:
         """Return points of the classes `(p, q)`, float64, and their codes: all labelled samples, or one for a class."""
-        kept, ridge = self._labelled, ridge_strength(self) if self.transform_method == "ridge" else 0.0
-        if (key := (self.transform_method, ridge)) not in kept["features"]:
+        kept, key = self._labelled, self._coefficient_key()
+        if key not in kept["features"]:
+            if "along" not in kept:
+                raise ValueError(
+                    "samples with hidden or weighted entries were solved in fit, for other coefficients than "
+                    f"transform_method={self.transform_method!r}, ridge={key[1]:g}; fit again"
+                )
             # kept where no attribute changes: a loop over single samples would else solve all of them every time
             projection = Projection(*(kept[name].to(device) for name in ("along", "values", "directions", "lengths")))
             kept["features"] = {key: _solve(projection, *key)}
@@ -91,11 +100,21 @@ class LabelledSamples(LabelledScore):
         return torch.stack([V[torch.from_numpy(codes == c).to(device)].mean(0) for c in present]), present
 
 
-def keep_labelled(inputs: Inputs, codes: np.ndarray | None, factors: list[Any]) -> dict[str, Any]:
-    """Keep what coefficients of the labelled samples (codes >= 0) on fitted bases come from; nothing without labels."""
+def keep_labelled(
+    inputs: Inputs, codes: np.ndarray | None, factors: list[Any], key: tuple[str, float]
+) -> dict[str, Any]:
+    """Keep what coefficients of the labelled samples (codes >= 0) on fitted bases come from; nothing without labels.
+
+    Where every sample has weights of its own there is no projection that all methods share: those of `key`, a method
+    and its ridge, are solved now.
+    """
     if codes is None or not (codes >= 0).any():
         return {}
-    projection = project(inputs.data, [place_factor(F, inputs.data) for F in factors])
+    data, bases = inputs.data, [place_factor(F, inputs.data) for F in factors]
+    if data.weighted:
+        rows = data.take(torch.from_numpy(np.flatnonzero(codes >= 0)).to(data.device))
+        return {"codes": codes[codes >= 0], "features": {key: weighted_coefficients(rows, bases, *key) * inputs.scale}}
+    projection = project(data, bases)
     along = projection.along[torch.from_numpy(codes >= 0).to(projection.along.device)] * inputs.scale
     more = {name: getattr(projection, name) for name in ("values", "directions", "lengths")}
     return {"codes": codes[codes >= 0], "along": along, **more, "features": {}}

@@ -341,3 +341,14 @@ def test_sparse_weights_beside_missing_entries(kind):
     make = lambda: NMF(3, missing="nan" if kind == "nan" else None, init="random", **KW)
     sparse, dense = make().fit(given, weights=sp.csr_array(W)), make().fit(given, weights=W)
     np.testing.assert_allclose(sparse.loss_, dense.loss_, rtol=1e-3)
+
+
+@pytest.mark.parametrize("method", ["nnls", "pinv", "ridge"])
+def test_labelled_samples_are_compared_as_transform_solves_them(method):
+    """A labelled sample of the fit is its own nearest neighbour, whatever is hidden of it."""
+    Y, y = np.where(HIDDEN["some"], np.nan, X), np.arange(40) % 4
+    model = NGE(4, missing="nan", transform_method=method, coefficients="all", **KW).fit(Y, y)
+    np.testing.assert_array_equal(model.predict(Y), y)
+    if method != "nnls":
+        with pytest.raises(ValueError, match="fit again"):
+            model.set_params(transform_method="nnls").predict(Y)
