@@ -1,6 +1,6 @@
 """Dense data of any order."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Any
 
@@ -83,16 +83,26 @@ class Dense(Data):
 
     def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
         """Compute the MTTKRPs of `Y^(beta-2) X` and of `Y^(beta-1)`, in row chunks of the reconstruction `Y`."""
+        floor = self._floor()
+
+        def ratios(rows: slice, Y: Tensor) -> list[Tensor]:
+            return [Z for Z in div.ratios(self.matrix[rows], Y.clamp_(min=floor), beta) if Z is not None]
+
+        minus, *plus = self.contract_model(factors, mode, ratios)
+        return minus, plus[0] if plus else multiply_column_sums(factors, mode)
+
+    def contract_model(
+        self, factors: Sequence[Tensor], mode: int, make: Callable[[slice, Tensor], Sequence[Tensor]]
+    ) -> list[Tensor]:
+        """Contract matrices that `make` makes of blocks of the reconstruction with all factors but one."""
         left, right = self._groups(factors)
-        inside, floor = mode < self.cut, self._floor()
-        minus = plus = None
+        inside, totals = mode < self.cut, None
         for rows, Y in product_blocks(left, right, self.chunk):
-            first, second = div.ratios(self.matrix[rows], Y.clamp_(min=floor), beta)
-            minus = add_product(minus, first, rows, left, right, inside)
-            plus = None if second is None else add_product(plus, second, rows, left, right, inside)
+            made = make(rows, Y)
+            before = totals or [None] * len(made)
+            totals = [add_product(T, Z, rows, left, right, inside) for T, Z in zip(before, made, strict=True)]
         here, at = (factors[: self.cut], mode) if inside else (factors[self.cut :], mode - self.cut)
-        reduced = [contract_others(total, here, at) for total in (minus, plus) if total is not None]
-        return reduced[0], multiply_column_sums(factors, mode) if plus is None else reduced[1]
+        return [contract_others(total, here, at) for total in totals or []]
 
     def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Multiply the factors of each of the two groups (Khatri-Rao)."""

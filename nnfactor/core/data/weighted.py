@@ -10,15 +10,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import prod
-from typing import Any, Self, cast
+from typing import Self, cast
 
 import torch
 from torch import Tensor
 
 from .. import divergence as div
 from ..cache import tiny
-from ..factors import components, contract_others, gram, gram_of_others
-from .base import Data, add_product, product_blocks, rows_at_once, sum64, sum_of, summary
+from ..factors import components, gram, gram_of_others
+from .base import Data, product_blocks, rows_at_once, sum64, sum_of, summary
 from .dense import Dense
 
 
@@ -245,15 +245,15 @@ class WeightedDense(Weighted):
         """Sum over blocks of the model."""
         floor = None if exponent == 1 else self._base._floor()
 
-        def part(rows: slice, Y: Tensor) -> Tensor:
+        def weigh(rows: slice, Y: Tensor) -> list[Tensor]:
             Y = Y if floor is None else Y.clamp_(min=floor).pow_(exponent)
-            return Y.mul_(self.weights.matrix[rows])
+            return [Y.mul_(self.weights.matrix[rows])]
 
-        return self._contract(factors, mode, part)
+        return self._base.contract_model(factors, mode, weigh)[0]
 
     def residual_products(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         """Sum over blocks of the residual."""
-        return self._contract(factors, mode, self._residual)
+        return self._base.contract_model(factors, mode, lambda rows, Y: [self._residual(rows, Y)])[0]
 
     def _residual(self, rows: slice, Y: Tensor) -> Tensor:
         """Compute `W (X - Y)` of a block, over Y."""
@@ -269,8 +269,12 @@ class WeightedDense(Weighted):
         W = self.weights.matrix[rows]
         if self.binary:
             return self._residual(rows, Y).square_()
-        X = torch.where(W > 0, self._base.matrix[rows] / torch.where(W > 0, W, 1), Y)
-        return (X - Y).square_().mul_(W)  # not squares of weights, which leave the range sooner
+        return (self._unweighted(rows, Y) - Y).square_().mul_(W)  # not squares of weights, which leave the range sooner
+
+    def _unweighted(self, rows: slice, Y: Tensor) -> Tensor:
+        """Divide entries by their weights; hidden ones are those of the model Y."""
+        W = self.weights.matrix[rows]
+        return torch.where(W > 0, self._base.matrix[rows] / torch.where(W > 0, W, 1), Y)
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum `w d_beta(x, y)`, float64."""
@@ -279,8 +283,7 @@ class WeightedDense(Weighted):
         floor, total = self._base._floor(), None
         for rows, Y in product_blocks(*self._base._groups(factors), self.chunk):
             Y, W = Y.clamp_(min=floor), self.weights.matrix[rows]
-            X = torch.where(W > 0, self._base.matrix[rows] / torch.where(W > 0, W, 1), Y)
-            part = sum64(W * div.loss(X, Y, beta), Y.dim() - 2)
+            part = sum64(W * div.loss(self._unweighted(rows, Y), Y, beta), Y.dim() - 2)
             total = part if total is None else total + part
         return cast(Tensor, total).clamp(min=0)
 
@@ -294,12 +297,3 @@ class WeightedDense(Weighted):
             return sum_of(square(X, W).sum() for X, W in pairs)
 
         return self.cache("sqnorm", (), squares)
-
-    def _contract(self, factors: Sequence[Tensor], mode: int, part: Any) -> Tensor:
-        """Contract a matrix that is made of the model, block by block, with all factors but one."""
-        left, right = self._base._groups(factors)
-        inside, total = mode < self.cut, None
-        for rows, Y in product_blocks(left, right, self.chunk):
-            total = add_product(total, part(rows, Y), rows, left, right, inside)
-        here, at = (factors[: self.cut], mode) if inside else (factors[self.cut :], mode - self.cut)
-        return contract_others(cast(Tensor, total), here, at)
