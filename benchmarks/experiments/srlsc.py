@@ -23,6 +23,7 @@ from ..harness.kinds import Context
 from ..harness.results import Figure, Report, Row, Section
 from ..harness.study import Job, Point, carry_out, seed_of
 from ..harness.words import check_names
+from ..methods.printed_src import PrintedSRC
 from ..report.scores import Scores, setting_of
 from ..report.study_report import curve_panel, finish
 
@@ -30,6 +31,7 @@ LABELS = {
     "S-RLSC": "l1 codes as regulariser, the paper's CA, CI and sigma",
     "LapRLSC": "Laplacian of the 7-NN graph as regulariser, the paper's CA, CI and sigma",
     "SRC": "sparse-representation classification over the labelled samples",
+    "SRC-printed": "the paper's program; D'x where it has no feasible point (`PrintedSRC`)",
     "1-NN": "nearest labelled sample",
     "GFHF": "harmonic function of the 7-NN graph; new samples by all training samples",
     "S-RLSC-tuned": "CI and sigma by cross-validation",
@@ -44,9 +46,10 @@ LABELS = {
     "1-NN-raw": "samples as they are, not of unit length",
     "GFHF-raw": "samples as they are, not of unit length",
     "GFHF-near": "new samples by their 7 nearest training samples",
+    "GFHF-cmn": "class mass normalisation (Zhu et al. 2003), new samples by their 7 nearest training samples",
 }
 
-INDUCTIVE = ("SRC", "1-NN", "1-NN-raw")  # learn from labelled samples alone
+INDUCTIVE = ("SRC", "SRC-printed", "1-NN", "1-NN-raw")  # learn from labelled samples alone
 
 # method -> what differs from S-RLSC and LapRLSC
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -55,6 +58,11 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "LapRLSC-normalized": {"laplacian": "normalized"},
     "LapRLSC-gamma-normalized": {"gamma": 2.0, "laplacian": "normalized"},
     "LapRLSC-linear": {"graph": "linear_neighborhood"},
+}
+
+HARMONIC: dict[str, dict[str, Any]] = {
+    "GFHF-near": {"out_of_sample": "neighbors"},
+    "GFHF-cmn": {"out_of_sample": "neighbors", "class_mass": True},
 }
 
 COMPONENTS = 40  # of S-RLSC-pca
@@ -276,10 +284,12 @@ def _model(job: Job, draw: Draw, point: Point) -> Any:
         return Nearest()
     if name == "SRC":
         return SRC(tol=job.parameters.tol, **device)
+    if name == "SRC-printed":
+        return PrintedSRC(tol=job.parameters.tol, **device)
     if name.startswith("LapRLSC"):
         return LapRLSC(**point, **device)
     if name.startswith("GFHF"):
-        return HarmonicFunction(out_of_sample="neighbors" if name == "GFHF-near" else "all", **device)
+        return HarmonicFunction(**HARMONIC.get(name, {}), **device)
     if name == "RLSC":
         n = len(samples_of(draw).X)
         return SRLSC(CI=0, codes=np.zeros((n, n)), **device)
