@@ -49,7 +49,7 @@ TRANSDUCTIVE = ("HGF", "HGF-CMN", "CONS")
 
 FACTORIZED = ("NMF", "NMF-HALS", "LNMF", "N2S2L", "N2S2L-mu")
 
-METHODS = (*SUPERVISED, "sMFA", *FACTORIZED, *TRANSDUCTIVE)
+METHODS = (*SUPERVISED, "sMFA", "sMFA-pca", *FACTORIZED, *TRANSDUCTIVE)
 
 VARIED = ("alpha", "beta", "neighbors", "energy")
 
@@ -71,6 +71,7 @@ class Parameters(FaceParameters):
     spread : alphas of CONS
     graph_neighbors : of the graph of HGF, HGF-CMN and CONS
     dimensions : numbers of directions of PCA, LDA, MFA and sMFA to choose from
+    leading : numbers of principal components before sMFA-pca to choose from; sMFA has N - N_c, as in the paper
     folds : of the cross-validation: four hold out an image of half of the classes each where two are labelled, so that
         the other classes keep pairs; of HGF, HGF-CMN and CONS no more than there are labelled images per class
     patches : sides of the patches on unlabelled images, in pixels of 64 x 64 images, each a setting; 0 is clean
@@ -89,6 +90,7 @@ class Parameters(FaceParameters):
     spread: tuple[float, ...] = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
     graph_neighbors: int = 7
     dimensions: tuple[int, ...] = (10, 20, 30, 39, 60, 79)
+    leading: tuple[int, ...] = (40, 60, 80, 120)
     folds: int = 4
     patches: tuple[int, ...] = (0,)
 
@@ -146,9 +148,10 @@ def _points(p: Parameters, method: str) -> tuple[Point, ...]:
     if method in ("N2S2L", "N2S2L-mu"):
         every = product(p.alphas, p.betas, p.neighbors)
         return tuple({"alpha": a, "beta": b, "neighbors": k} for a, b, k in every)
-    if method == "sMFA":
-        every = product(p.betas, p.neighbors, p.dimensions)
-        return tuple({"beta": b, "neighbors": k, "dimensions": d} for b, k, d in every)
+    if method.startswith("sMFA"):
+        leading: list[Point] = [{"pca": n} for n in p.leading] if method == "sMFA-pca" else [{}]
+        every = product(p.betas, p.neighbors, p.dimensions, leading)
+        return tuple({"beta": b, "neighbors": k, "dimensions": d, **n} for b, k, d, n in every)
     if method in PROJECTIONS:
         return tuple({"dimensions": d} for d in p.dimensions)
     if method == "CONS":
@@ -165,7 +168,7 @@ def _fit(job: Job) -> Fit:
         name, options = FACTORIZATIONS[job.method]
         graph = {"graph": _whole_class()} if name == "N2S2L" else {}
         return fit_batch(name, partial(_setup, job), job.points, first=name == "N2S2L", **options, **graph)
-    if job.method == "sMFA":
+    if job.method.startswith("sMFA"):
         return partial(_smfa, job)
     projections: dict[str, Any] = {
         "1-NN": Raw,
@@ -188,12 +191,12 @@ def _smfa(job: Job, X: np.ndarray, y: np.ndarray) -> list[Fitted]:
     from nnfactor import SMFA
 
     d = max(job.parameters.dimensions, default=40)
-    weights = {(p["beta"], p["neighbors"]): p for p in job.points}
+    key = lambda p: (p["beta"], p["neighbors"], p.get("pca", "auto"))
     models = {
-        key: SMFA(d, n_neighbors=WHOLE_CLASS, beta=p["beta"], neighbors=p["neighbors"]).fit(X.astype(np.float64), y)
-        for key, p in weights.items()
+        (b, k, pca): SMFA(d, n_neighbors=WHOLE_CLASS, beta=b, neighbors=k, pca=pca).fit(X.astype(np.float64), y)
+        for b, k, pca in dict.fromkeys(map(key, job.points))
     }
-    return [Fitted(models[p["beta"], p["neighbors"]], p["dimensions"]) for p in job.points]
+    return [Fitted(models[key(p)], p["dimensions"]) for p in job.points]
 
 
 def _setup(job: Job, X: np.ndarray) -> Setup:

@@ -10,7 +10,8 @@ file names (`orl_*`), and averaged where a pattern has several. A *column* is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 
 COLUMNS = ("chosen", "best", "paper")
 
@@ -33,6 +34,34 @@ class Paper:
 
 
 @dataclass(frozen=True)
+class Try:
+    """Another way to measure a claim. What it does not name is as in the claim.
+
+    Attributes
+    ----------
+    text : str
+        What differs.
+    methods, ahead_of, settings, by, column, metric : as in `Claim`
+    equal : bool
+        Whether this measures what the paper says as well as the claim's own way: then the claim holds if this does.
+        Never for column "best", which is chosen on test data.
+    """
+
+    text: str
+    methods: tuple[str, ...] = ()
+    ahead_of: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    by: str = ""
+    column: str = ""
+    metric: str = ""
+    equal: bool = False
+
+    def __post_init__(self) -> None:
+        if self.equal and self.column == "best":
+            raise ValueError(f"tried {self.text!r}: column 'best' is chosen on test data, so equal must be false")
+
+
+@dataclass(frozen=True)
 class Claim:
     """Something that should hold: `methods` ahead of others, or close to the paper, or above a number.
 
@@ -49,6 +78,7 @@ class Claim:
     origin : "paper" (what it says) or "target" (a bar that we set ourselves)
     metric : column of the rows
     smaller : whether smaller is better
+    tried : other ways to measure it; a claim of a paper that is not met needs two (`prose.find_faults`)
     """
 
     text: str
@@ -62,6 +92,7 @@ class Claim:
     origin: str = "paper"
     metric: str = "accuracy"
     smaller: bool = False
+    tried: tuple[Try, ...] = ()
 
     def __post_init__(self) -> None:
         if self.by not in ("average", "every", "most"):
@@ -72,6 +103,14 @@ class Claim:
             raise ValueError(f"origin must be 'paper' or 'target', got {self.origin!r}")
         if not self.ahead_of and self.within is None and self.at_least is None:
             raise ValueError("a claim needs ahead_of, within or at_least")
+        list(self.variations())  # a try has to be a claim as well
+
+    def variations(self) -> Iterator[tuple[Try, Claim]]:
+        """Give every try and the claim as it measures it."""
+        for other in self.tried:
+            names = ("methods", "ahead_of", "settings", "by", "column", "metric")
+            changes = {name: getattr(other, name) for name in names if getattr(other, name)}
+            yield other, replace(self, text=other.text, tried=(), **changes)
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,9 @@ def _problems(*configs: Config) -> set[str]:
 
 def _statements(config: Config) -> Iterable[tuple[str, Claim | Paper | PageTable]]:
     header = config.header
-    yield from ((f"claim {claim.text!r}", claim) for claim in header.claims)
+    for claim in header.claims:
+        yield f"claim {claim.text!r}", claim
+        yield from ((f"claim {claim.text!r}, tried {made.text!r},", made) for _, made in claim.variations())
     yield from ((f"paper {paper.source!r}", paper) for paper in header.paper)
     yield from ((f"table {i}", table) for i, table in enumerate(header.tables, 1))
 

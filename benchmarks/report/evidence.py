@@ -10,7 +10,10 @@ from .scores import Scores
 
 
 def judge(claim: Claim, scores: Scores) -> tuple[str, str]:
-    """Check one claim: "met", "not met" or, if a method or all its settings are missing, "not run"; and the numbers."""
+    """Check one claim: "met", "not met" or, if a method or all its settings are missing, "not run"; and the numbers.
+
+    The numbers of a claim that is not met end with what its methods lack: by so much more everywhere it would be met.
+    """
     settings = [s for s in scores.matching(claim.settings) if _complete(claim, scores, s)]
     if not settings:
         return "not run", ""
@@ -23,6 +26,10 @@ def judge(claim: Claim, scores: Scores) -> tuple[str, str]:
     else:
         met = passed == len(settings) if claim.by == "every" else 2 * passed > len(settings)
         numbers = f"in {passed} of {len(settings)}; averages: {_numbers(claim, scores, settings)}"
+    if not met:
+        average = [_margin(claim, scores, settings, sign)]
+        needed = {"average": average, "every": margins, "most": sorted(margins)[-(len(margins) // 2 + 1) :]}
+        numbers += f"; lacks {-min(needed[claim.by]):.1f}"
     return "met" if met else "not met", numbers
 
 

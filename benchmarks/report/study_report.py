@@ -56,7 +56,8 @@ def finish(
 def all_scores(rows: Sequence[Row], config: Config, metrics: Sequence[str]) -> dict[str, Scores]:
     """Collect the scores of the metrics that have rows, those of the config's papers and claims as well."""
     papers = {p.metric: p for p in config.header.paper}
-    names = dict.fromkeys([*metrics, *papers, *(claim.metric for claim in config.header.claims)])
+    claims = [made for c in config.header.claims for made in (c, *(one for _, one in c.variations()))]
+    names = dict.fromkeys([*metrics, *papers, *(claim.metric for claim in claims)])
     tables = {name: Scores(rows, name, papers.get(name)) for name in names}
     return {name: scores for name, scores in tables.items() if scores.rows}
 
@@ -150,18 +151,23 @@ def details(scores: Scores) -> Table:
 
 def _claim_section(config: Config, tables: Mapping[str, Scores]) -> Section:
     table = claim_table(config, tables)
-    left = len(config.header.claims) - len(table.rows)
+    left = len(config.header.claims) - sum(row[0] in ("paper", "target") for row in table.rows)
     return Section("What should hold", [f"Claims about what was not run: {left}."] if left else [], [table])
 
 
 def claim_table(config: Config, tables: Mapping[str, Scores]) -> Table:
-    """List the claims of the config with their verdicts, without those about methods or settings that were not run."""
+    """List the claims of the config with their verdicts, without those about methods or settings that were not run.
+
+    What was tried for a claim follows it: "tried", or "equally" where it measures the claim as well.
+    """
     rows = []
     for claim in config.header.claims:
-        verdict, numbers = judge(claim, tables.get(claim.metric, Scores([], claim.metric)))
-        column = "" if claim.column == "chosen" else " (best over parameters)"
-        if verdict != "not run":
-            rows.append([claim.origin, claim.text + column, verdict, numbers])
+        tried = [("equally" if other.equal else "tried", made) for other, made in claim.variations()]
+        for origin, one in [(claim.origin, claim), *tried]:
+            verdict, numbers = judge(one, tables.get(one.metric, Scores([], one.metric)))
+            column = "" if one.column == "chosen" else " (best over parameters)"
+            if verdict != "not run":
+                rows.append([origin, one.text + column, verdict, numbers])
     return Table("Claims", ["of the", "claim", "verdict", "numbers"], rows)
 
 
