@@ -1,7 +1,8 @@
 """`python -m benchmarks CONFIG` runs a configuration and writes its report.
 
 `list`, or no word, shows the configurations, `all` runs every one, `compare A B` sets the folders of two finished runs
-side by side, `findings [DIR]` renews the tables of docs/findings from the finished runs in DIR.
+side by side, `findings [DIR]` renews the tables of docs/findings from the finished runs in DIR, `claims` lists what the
+papers claim, whether it holds there, and what was tried.
 """
 
 from __future__ import annotations
@@ -111,6 +112,16 @@ def write_findings(options: argparse.Namespace) -> int:
     return 1 if faults else 0
 
 
+def list_claims() -> int:
+    """List the papers' claims as the pages of docs/findings judge them."""
+    from .report.findings import FOLDER
+    from .report.prose import list_claims
+
+    for line in list_claims(FOLDER):
+        print(line)
+    return 0
+
+
 def run(options: argparse.Namespace, path: Path) -> int:
     """Load, run and write a configuration."""
     from .harness.machine import describe, prepare_torch
@@ -152,7 +163,8 @@ def _check(rows: Sequence[Row], config: configs.Config, path: Path) -> int:
 
 
 def _command(options: argparse.Namespace) -> int:
-    words = {"list": lambda o: list_configs(), "all": run_all, "compare": compare_runs, "findings": write_findings}
+    lists = {"list": lambda o: list_configs(), "claims": lambda o: list_claims()}
+    words = {**lists, "all": run_all, "compare": compare_runs, "findings": write_findings}
     if options.jobs < 1:
         raise BenchmarkError(f"--jobs {options.jobs}: at least 1")
     if options.config in words:

@@ -150,8 +150,8 @@ def _points(p: Parameters, method: str) -> tuple[Point, ...]:
         return tuple({"alpha": a, "beta": b, "neighbors": k} for a, b, k in every)
     if method.startswith("sMFA"):
         leading: list[Point] = [{"pca": n} for n in p.leading] if method == "sMFA-pca" else [{}]
-        every = product(p.betas, p.neighbors, p.dimensions, leading)
-        return tuple({"beta": b, "neighbors": k, "dimensions": d, **n} for b, k, d, n in every)
+        weights = product(p.betas, p.neighbors, p.dimensions, leading)
+        return tuple({"beta": b, "neighbors": k, "dimensions": d, **n} for b, k, d, n in weights)
     if method in PROJECTIONS:
         return tuple({"dimensions": d} for d in p.dimensions)
     if method == "CONS":

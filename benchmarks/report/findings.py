@@ -21,7 +21,7 @@ from ..harness.journal import read_rows
 from ..harness.results import Row, Table
 from .bars import HEAD
 from .page import cell
-from .prose import BEGIN, END, count_verdicts
+from .prose import BEGIN, END, TRIES, judged_claims
 from .scores import Scores
 from .study_report import EXPLAINED, UNITS, all_scores, claim_table, overview
 
@@ -66,10 +66,19 @@ def _renew_count(pages: Path) -> None:
     text = index.read_text(encoding="utf-8") if index.exists() else ""
     if COUNT[0] not in text or COUNT[1] not in text:
         return
-    counts = {p.stem: count_verdicts(p.read_text(encoding="utf-8")) for p in sorted(pages.glob("*.md"))}
-    met, every = (sum(c[i] for c in counts.values()) for i in (0, 1))
-    each = ", ".join(f"{name} {m} of {n}" for name, (m, n) in counts.items() if n)
-    block = fill(f"Of the papers' claims that the configs state {met} of {every} are met: {each}.", 120)
+    found = {
+        p.stem: [c.outcome for c in judged_claims(p.read_text(encoding="utf-8"))] for p in sorted(pages.glob("*.md"))
+    }
+    every = [outcome for outcomes in found.values() for outcome in outcomes]
+    hold = lambda outcomes: sum(outcome != "not met" for outcome in outcomes)
+    each = ", ".join(f"{name} {hold(outcomes)} of {len(outcomes)}" for name, outcomes in found.items() if outcomes)
+    says = (
+        f"Of the {len(every)} claims of the papers that the configs state {hold(every)} hold, "
+        f"{every.count('met equally')} of them measured in another way that says as much: {each}. "
+        f"For each of the other {every.count('not met')} its page has {TRIES} ways or more that were tried, and by how "
+        "many points they fail."
+    )
+    block = fill(says, 120)
     before, after = text.partition(COUNT[0])[0], text.partition(COUNT[1])[2]
     index.write_text(f"{before}{COUNT[0]}\n{block}\n{COUNT[1]}{after}", encoding="utf-8")
 

@@ -6,6 +6,8 @@ Words of comparison stand in a sentence with a mark, and a mark is checked again
 * `[SETTING: A, B > C]` or `<`: every method before the sign against every one behind it, in the row "ours" (`best
   SETTING`: in the row "best") of the first table that has them;
 * in the index, `[met in PAGE: TEXT]`; every row there that gives a verdict has one.
+
+A claim of a paper that does not hold has at least two other ways of measuring it below it, with their numbers.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 BEGIN, END = "<!-- results: written by `python -m benchmarks findings DIR` -->", "<!-- end of results -->"
 
@@ -27,6 +30,23 @@ JUDGED = ("holds", "partly", "does not hold")
 
 VERDICTS = ("met", "not met")
 
+TRIES = 2  # of a claim of a paper that does not hold
+
+
+class Judged(NamedTuple):
+    """A claim of a paper as its page has it, and the rows of what was tried for it: how, text, verdict, numbers."""
+
+    text: str
+    verdict: str
+    numbers: str
+    tried: list[list[str]]
+
+    @property
+    def outcome(self) -> str:
+        """Say whether it holds: "met", "met equally", by a way that measures it as well, or "not met"."""
+        equally = any(how == "equally" and verdict == "met" for how, _, verdict, _ in self.tried)
+        return "met equally" if self.verdict != "met" and equally else self.verdict
+
 
 def find_faults(folder: Path) -> list[str]:
     """List what the prose of the pages in a folder says and their results do not."""
@@ -38,12 +58,25 @@ def find_faults(folder: Path) -> list[str]:
     return faults
 
 
-def count_verdicts(page: str) -> tuple[int, int]:
-    """Count the claims of a paper that a page's results meet, and all of them."""
-    found = [
-        cells for cells in _rows(_results(page)) if len(cells) > 2 and cells[0] == "paper" and cells[2] in VERDICTS
-    ]
-    return sum(cells[2] == "met" for cells in found), len(found)
+def judged_claims(page: str) -> list[Judged]:
+    """List the claims of papers that a page's results judge."""
+    found: list[Judged] = []
+    origin = ""
+    for row in (cells for cells in _rows(_results(page)) if len(cells) == 4 and cells[2] in VERDICTS):
+        origin = row[0] if row[0] in ("paper", "target") else origin
+        if row[0] == "paper":
+            found.append(Judged(row[1], row[2], row[3], []))
+        elif row[0] in ("tried", "equally") and origin == "paper":
+            found[-1].tried.append(row)
+    return found
+
+
+def list_claims(folder: Path) -> Iterator[str]:
+    """Write every claim of a paper on the pages of a folder in a line, and what was tried for it in lines below."""
+    for path in sorted(folder.glob("*.md")):
+        for claim in judged_claims(path.read_text(encoding="utf-8")):
+            yield f"{path.stem}: {claim.outcome}: {claim.text} ({claim.numbers})"
+            yield from (f"    {how}, {verdict}: {text} ({numbers})" for how, text, verdict, numbers in claim.tried)
 
 
 def _faults_of_page(text: str) -> Iterator[str]:

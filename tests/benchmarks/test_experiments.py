@@ -20,7 +20,7 @@ from benchmarks.data.embedded import EMBEDDED
 from benchmarks.data.pictures import png, tiles
 from benchmarks.harness import config as configs
 from benchmarks.harness import kinds as kinds_module
-from benchmarks.harness.claims import Claim, PageTable, Paper
+from benchmarks.harness.claims import Claim, PageTable, Paper, Try
 from benchmarks.harness.errors import AbsentData, BenchmarkError, ConfigError, MissingData
 from benchmarks.harness.journal import read_rows
 from benchmarks.harness.results import Score
@@ -29,6 +29,7 @@ from benchmarks.report import findings, prose
 from benchmarks.report.check import find_faults
 from benchmarks.report.evidence import judge
 from benchmarks.report.scores import Scores
+from benchmarks.report.study_report import claim_table
 
 TOY = """
 experiment = "toy"
@@ -362,6 +363,9 @@ def scores_of(values, paper=None):
     return Scores(rows, paper=Paper("x", paper or {}))
 
 
+COLD = {"A": {"z": 70}, "B": {"z": 75}}
+
+
 @pytest.mark.parametrize(
     ("claim", "verdict"),
     [
@@ -383,6 +387,27 @@ def scores_of(values, paper=None):
 def test_claims(claim, verdict):
     scores = scores_of({"A": {"x": 90, "y": 80, "z": 70}, "B": {"x": 80, "y": 79, "z": 75}}, {"x": {"A": (91.5,)}})
     assert judge(Claim("t", ("A",), **claim), scores)[0] == verdict
+
+
+def test_a_claim_says_what_it_lacks():
+    scores = scores_of({"A": {"x": 90, "y": 80, "z": 70}, "B": {"x": 80, "y": 82, "z": 75}})
+    for by, lacks in (("average", ""), ("every", "; lacks 5.0"), ("most", "; lacks 2.0")):
+        assert judge(Claim("t", ("A",), ahead_of=("B",), by=by), scores)[1].endswith(lacks)
+
+
+def test_a_claim_may_be_measured_in_other_ways():
+    tries = (Try("cold", settings=("z",)), Try("alone", methods=("B",), ahead_of=("A",), equal=True))
+    claim = Claim("t", ("A",), ahead_of=("B",), by="every", tried=tries)
+    table = claim_table(configs.Config("t", configs.Header("t", claims=(claim,)), None), {"accuracy": scores_of(COLD)})
+    assert [row[:3] for row in table.rows] == [
+        ["paper", "t", "not met"],
+        ["tried", "cold", "not met"],
+        ["equally", "alone", "met"],
+    ]
+    with pytest.raises(ValueError, match="chosen on test data"):
+        Try("best", column="best", equal=True)
+    with pytest.raises(ValueError, match="by must be"):
+        Claim("t", ("A",), ahead_of=("B",), tried=(Try("some", by="some"),))
 
 
 def test_claims_are_checked():
@@ -540,7 +565,9 @@ PAGE = f"""# toy
 | of the | claim | verdict | numbers |
 | --- | --- | --- | --- |
 | paper | A ahead of B | met | A 90.0, B 80.0 |
-| paper | A ahead of C | not met | |
+| paper | A ahead of C | not met | lacks 1.5 |
+| tried | A ahead of C by day | not met | lacks 2.0 |
+| tried | A ahead of C by night | not met | lacks 2.5 |
 
 {prose.END}
 
@@ -571,7 +598,21 @@ def test_words_are_checked_against_the_results(tmp_path, text, fault):
     (tmp_path / "toy.md").write_text(PAGE + text + "\n")
     found = prose.find_faults(tmp_path)
     assert [f"toy: {fault}" in line or fault in line for line in found] == ([] if fault is None else [True])
-    assert prose.count_verdicts(PAGE) == (1, 2)
+    assert [(claim.text, claim.outcome) for claim in prose.judged_claims(PAGE)] == [
+        ("A ahead of B", "met"),
+        ("A ahead of C", "not met"),
+    ]
+
+
+def test_a_claim_holds_by_a_way_that_measures_it_as_well(tmp_path):
+    page = tmp_path / "toy.md"
+    page.write_text(PAGE.replace("tried | A ahead of C by day | not met", "equally | A ahead of C by day | met"))
+    assert prose.find_faults(tmp_path) == []
+    assert [claim.outcome for claim in prose.judged_claims(page.read_text())] == ["met", "met equally"]
+    assert list(prose.list_claims(tmp_path))[1:3] == [
+        "toy: met equally: A ahead of C (lacks 1.5)",
+        "    equally, met: A ahead of C by day (lacks 2.0)",
+    ]
 
 
 def test_the_index_is_checked_against_the_pages(tmp_path):
