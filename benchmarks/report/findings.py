@@ -66,17 +66,16 @@ def _renew_count(pages: Path) -> None:
     text = index.read_text(encoding="utf-8") if index.exists() else ""
     if COUNT[0] not in text or COUNT[1] not in text:
         return
-    found = {
-        p.stem: [c.outcome for c in judged_claims(p.read_text(encoding="utf-8"))] for p in sorted(pages.glob("*.md"))
-    }
-    every = [outcome for outcomes in found.values() for outcome in outcomes]
-    hold = lambda outcomes: sum(outcome != "not met" for outcome in outcomes)
-    each = ", ".join(f"{name} {hold(outcomes)} of {len(outcomes)}" for name, outcomes in found.items() if outcomes)
+    found = {p.stem: judged_claims(p.read_text(encoding="utf-8")) for p in sorted(pages.glob("*.md"))}
+    every = [claim for claims in found.values() for claim in claims]
+    lost = [claim for claim in every if claim.outcome == "not met"]
+    hold = lambda claims: sum(claim.outcome != "not met" for claim in claims)
+    each = ", ".join(f"{name} {hold(claims)} of {len(claims)}" for name, claims in found.items() if claims)
     says = (
         f"Of the {len(every)} claims of the papers that the configs state {hold(every)} hold, "
-        f"{every.count('met equally')} of them measured in another way that says as much: {each}. "
-        f"For each of the other {every.count('not met')} its page has {TRIES} ways or more that were tried, and by how "
-        "many points they fail."
+        f"{sum(claim.outcome == 'met equally' for claim in every)} of them measured in another way that says as much: "
+        f"{each}. For {sum(len(claim.tried) >= TRIES for claim in lost)} of the other {len(lost)} the page has {TRIES} "
+        "ways or more that were tried, and by how many points they fail."
     )
     block = fill(says, 120)
     before, after = text.partition(COUNT[0])[0], text.partition(COUNT[1])[2]
