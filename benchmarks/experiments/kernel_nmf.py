@@ -5,10 +5,10 @@ Random starts: `runs` of them are averaged. docs/findings/kernel_nmf_accuracy.md
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,7 +64,7 @@ class Parameters:
     runs : random starts
     iterations : of every factorization, all of them; one of HALS has five sweeps, and it does a fifth as many
     degrees : of the polynomial kernels
-    sigmas : of the Gaussian kernels, in median distances of the training samples
+    sigmas : of the Gaussian kernels, in median distances of the training samples; of equals the first is taken
     folds, repeats : of the cross-validation, and how often kernel methods cut the samples into folds anew
     ridges : strengths to choose from for "ridge"
     components : numbers of components beside k = N m / (N + m), each a setting (Fig. 1)
@@ -80,7 +80,7 @@ class Parameters:
     runs: int = 10
     iterations: int = 500
     degrees: tuple[int, ...] = (2, 3, 4)
-    sigmas: tuple[float, ...] = (0.25, 0.5, 1.0, 2.0, 4.0)
+    sigmas: tuple[float, ...] = (4.0, 2.0, 1.0, 0.5, 0.25)
     folds: int = 3
     repeats: int = 5
     ridges: tuple[float, ...] = RIDGES
@@ -130,7 +130,7 @@ def solve(job: Job) -> Iterator[Row]:
             ways = choose_ridges(measure.ways, {way: fmean(values[i]) for way, values in held.items()})
             found = accuracies_of(Fitted(model), ways, X.astype(job.run.dtype), y, tests)
             for way, accuracies in found.items():
-                row: Row = {"point": point, "run": start, **_choice(job, held, way, i)}
+                row: Row = {"point": point, "run": start} | ({"cv": fmean(held[way][i])} if held else {})
                 row |= {"method": f"{job.method}-{way.variant}" if way.variant else job.method}
                 # the error of PNMF is one of its feature space, which the norm of the images does not measure
                 row |= {} if way.variant or job.method == "PNMF" else _shape(model, X)
@@ -153,15 +153,6 @@ def _hold_out(job: Job, X: np.ndarray, y: np.ndarray) -> dict[Way, list[list[flo
     fit = lambda Z, z: list(map(Fitted, _fit_all(job, Z, z, runs=1)[0]))
     parts = [cross_validate(fit, measure, X, y) for measure in measures]
     return {way: [list(chain(*values)) for values in zip(*(c[way] for c in parts), strict=True)] for way in parts[0]}
-
-
-def _choice(job: Job, held: Mapping[Way, Sequence[Sequence[float]]], way: Way, i: int) -> dict[str, float]:
-    """Give what a point is chosen by; with its standard error for Gaussian kernels, of which wider ones come later."""
-    values = held[way][i] if held else []
-    found = {"cv": fmean(values)} if values else {}
-    if job.method in GAUSSIAN and len(values) > 1:
-        found["cv_error"] = stdev(values) / len(values) ** 0.5
-    return found
 
 
 def _shape(model: Any, X: np.ndarray) -> dict[str, float]:

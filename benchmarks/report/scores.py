@@ -59,10 +59,7 @@ class Scores:
         return [s for s in self.settings if any(fnmatchcase(s, p) for p in patterns)]
 
     def chosen(self, method: str, setting: str) -> Score | None:
-        """At the point with the largest cross-validated value of its split, the first of equals.
-
-        Where rows have a standard error of that value (`cv_error`), at the last point within one of the largest.
-        """
+        """At the point with the largest cross-validated value of its split, the first of equals."""
         splits = self._cells.get((setting, method))
         return Score.of([v for s in splits.values() for v in s[_choice(s)].values]) if splits else None
 
@@ -141,7 +138,6 @@ class Scores:
             runs.values.append(r[self.metric])
             if r.get(self.by) is not None:
                 runs.by.append(r[self.by])
-                runs.error = r.get(f"{self.by}_error", 0.0)
         return cells
 
 
@@ -151,11 +147,8 @@ class _Runs:
 
     values: list[float] = field(default_factory=list)
     by: list[float] = field(default_factory=list)
-    error: float = 0.0
 
 
 def _choice(points: Mapping[str, _Runs]) -> str:
     means = {p: fmean(runs.by) if runs.by else -inf for p, runs in points.items()}
-    best = max(means, key=means.__getitem__)
-    error = points[best].error
-    return [p for p, mean in means.items() if mean >= means[best] - error][-1] if error else best
+    return max(means, key=means.__getitem__)

@@ -193,10 +193,10 @@ def test_strengths_are_chosen_on_training_samples():
 
 
 def test_a_wider_kernel_is_chosen_among_equals():
-    row = {"kind": "score", "problem": "p", "split": 0, "method": "m", "cv_error": 1.0}
-    rows = [{**row, "point": {"sigma": s}, "cv": cv, "accuracy": s} for s, cv in ((1, 89.0), (2, 90.0), (4, 89.5))]
-    assert Scores(rows).chosen("m", "p").mean == 4
-    assert Scores([{k: v for k, v in r.items() if k != "cv_error"} for r in rows]).chosen("m", "p").mean == 2
+    sigmas = configs.load(configs.find("kernel_nmf_accuracy")).parameters.sigmas
+    row = {"kind": "score", "problem": "p", "split": 0, "method": "m"}
+    rows = [{**row, "point": {"sigma": s}, "cv": 90.0 if s > 0.5 else 80.0, "accuracy": s} for s in sigmas]
+    assert Scores(rows).chosen("m", "p").mean == max(sigmas)
 
 
 def test_own_copies_views_and_broken_samples(tmp_path):
