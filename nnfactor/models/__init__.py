@@ -20,10 +20,10 @@ from .factorization.n2s2l import N2S2L
 from .factorization.nge import NDTF, NGE, MarginalFisher
 from .factorization.nmf import NMF
 from .factorization.nnls import nnls
-from .factorization.ntf import NTF
 from .factorization.polynomial_nmf import PolynomialNMF
 from .factorization.semi_nmf import SemiNMF
 from .factorization.sulf import SULF
+from .multiway.ntf import NTF
 from .projection.dpca import DPCA
 from .projection.mfa import MFA, SMFA
 from .shared.views import View as _View

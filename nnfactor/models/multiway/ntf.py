@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..factorization.nmf import NMF
 from ..shared.bases import read_factors
-from .nmf import NMF
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -1,0 +1,1 @@
+"""Models of tensors, of several tensors, and of slices of different lengths."""
