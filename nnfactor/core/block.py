@@ -23,6 +23,7 @@ from torch import Tensor
 from .cache import cached
 from .factors import add_to_rows, multiply_columns, outer_weights, select_rows
 from .graph.graph import Graph
+from .multilinear import as_core, core_factor, kronecker, majorise, multiply_modes
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +47,29 @@ class Design:
     def linear(self) -> Tensor:
         """Compute `A' b`."""
         return self.A.mT @ self.b
+
+
+@dataclass(frozen=True, eq=False)
+class Kronecker:
+    """The rows of a core's quad: the Kronecker product of the Grams `(..., r, r)` of all modes but the first.
+
+    It acts as the matrix that it stands for, of `r_1 .. r_N` rows, and is never formed: a factor that keeps a core is
+    multiplied mode by mode. The Grams are positive semidefinite, their entries nonnegative.
+    """
+
+    grams: tuple[Tensor, ...]
+
+    def __matmul__(self, F: Tensor) -> Tensor:
+        core = as_core(F, (F.shape[-1], *(G.shape[-1] for G in self.grams)))
+        return core_factor(multiply_modes(core, (None, *self.grams)), 1 + len(self.grams))
+
+    def sum(self, dim: int, keepdim: bool = True) -> Tensor:
+        """Sum the rows (the matrix is symmetric: or the columns)."""
+        return kronecker([G.sum(-1, keepdim=True) for G in self.grams])
+
+    def majorise(self, G: Tensor) -> Tensor:
+        """Find weights of entries `(..., r_1 .. r_N, r_0)` above the quad with the Gram `G (..., r_0, r_0)`."""
+        return kronecker([majorise(H).unsqueeze(-1) for H in self.grams]) * majorise(G).unsqueeze(-2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +98,9 @@ class Quad:
     ----------
     column_matrix : Tensor
         G: a symmetric Gram matrix `(..., k, k)` or weights of the columns `(..., 1, k)`. For k = 1 they are the same.
-    row_matrix : None, Tensor, Graph, RowSubset or Design
+    row_matrix : None, Tensor, Graph, RowSubset, Design or Kronecker
         A: None for the identity, weights of the rows `(n, 1)`, a symmetric matrix `(n, n)`, a Graph for its adjacency S
-        `(n, n)`, a RowSubset for 0 and 1 as weights, or a Design for its `A' A`.
+        `(n, n)`, a RowSubset for 0 and 1 as weights, a Design for its `A' A`, or a Kronecker.
     sign : int
         +1 or -1.
     columns : slice or None
@@ -87,7 +111,7 @@ class Quad:
     """
 
     column_matrix: Tensor
-    row_matrix: Tensor | Graph | RowSubset | Design | None = None
+    row_matrix: Tensor | Graph | RowSubset | Design | Kronecker | None = None
     sign: int = 1
     columns: slice | None = None
     linear: Tensor | None = None
@@ -125,8 +149,15 @@ class Quad:
             return 1.0
         return rows.degree(F) if isinstance(rows, Graph) else rows.sum(-1, keepdim=True)
 
+    def curvature(self, F: Tensor) -> Tensor:
+        """Bound `A G` by weights of entries, `(..., n or 1, k)`: a diagonal above the quad and above its negative."""
+        if isinstance(self.row_matrix, Kronecker):
+            return self.row_matrix.majorise(self.column_matrix)
+        columns = self.column_matrix.abs().sum(-2, keepdim=True) if self.mixes_columns else self.column_matrix
+        return self.row_sums(F) * columns
+
     @property
-    def _row_operator(self) -> Tensor | Graph | Design | None:
+    def _row_operator(self) -> Tensor | Graph | Design | Kronecker | None:
         """What acts on the rows; for a subset, its weights."""
         return self.row_matrix.mask if isinstance(self.row_matrix, RowSubset) else self.row_matrix
 

@@ -14,7 +14,7 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 CHAIN = [
     ("nnfactor.core.arguments", "nnfactor.core.arrays", "nnfactor.core.cache", "nnfactor.core.version"),
     ("nnfactor.core.labels", "nnfactor.core.linalg"),
-    ("nnfactor.core.factors", "nnfactor.core.divergence"),
+    ("nnfactor.core.factors", "nnfactor.core.divergence", "nnfactor.core.multilinear"),
     ("nnfactor.core.data",),
     ("nnfactor.core.graph",),
     ("nnfactor.core.block",),

@@ -26,6 +26,7 @@ from nnfactor.core import (
 from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.core.terms.must_link import GroupedFit, SampleGroups
 from nnfactor.core.terms.polynomial import PolynomialFit
+from nnfactor.core.terms.tucker import TuckerFit
 
 SHAPES = {2: (7, 6), 3: (6, 4, 5), 4: (4, 3, 5, 2), 5: (3, 2, 4, 2, 3)}
 
@@ -63,6 +64,7 @@ def problem(order=2, batch=(), seed=0, k=4, zeros=0.0, dtype=torch.float64, shap
     pi = rng.random((*batch, 1, len(shape) - 1)) + 0.1
     factors["pi"] = tensor(pi / pi.sum(-1, keepdims=True))
     factors["weight"] = tensor(10.0 ** rng.integers(-2, 3, size=batch))
+    factors["core"] = tensor(rng.random((*batch, k, k ** (len(shape) - 1))) + 0.1).mT
     return Problem(tensor(X), factors, _graph(rng, shape[0], weighted), _graph(rng, shape[0], True), np.arange(k) < 2)
 
 
@@ -125,9 +127,14 @@ TERMS |= {  # matrices and tensors of stored entries
     "stored, fit": lambda p: [Fit(p.X.to_sparse_coo(), p.modes), L1("V", Weight("weight")), L2("U1", 0.5)],
     "stored, KL": lambda p: [BetaFit(p.X.to_sparse_coo(), p.modes, 1)],
 }
+TERMS |= {
+    "tucker": lambda p: [TuckerFit(p.X, p.modes), L1("core", Weight("weight"))],
+    "stored, tucker": lambda p: [TuckerFit(p.X.to_sparse_coo(), p.modes)],
+}
 TERMS |= {f"polynomial {d}": partial(_polynomial, degree=d) for d in (1, 2, 3)}
 
 MIXED = {  # for the multiplicative rule alone: Gram matrices on some rows, and divergences with penalties
+    "tucker": lambda p: [TuckerFit(p.X, p.modes), L2("core", Weight("weight"))],
     "sulf": lambda p: [_views(p), _labels(p), L21("W", 0.3), L2("pi", Weight("weight"))],
     "KL, L2": lambda p: [BetaFit(p.X, p.modes, 1), L2("V", Weight("weight")), L2("U1", 1.0)],
     "KL, L1": lambda p: [BetaFit(p.X, p.modes, 1), L1("V", Weight("weight"))],

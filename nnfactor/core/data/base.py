@@ -13,11 +13,12 @@ from torch import Tensor
 
 from ..cache import TensorCache
 from ..factors import contract_others, gram, khatri_rao
+from .tucker import TuckerProducts
 
 LEAST_ROWS = 32  # of a block of a reconstruction: with fewer, moving the result outweighs the product
 
 
-class Data(ABC):
+class Data(TuckerProducts, ABC):
     """An array `(n, d_1, ..., d_r)` of real numbers, samples first, however it is stored.
 
     `factors` are in the order of the modes, `(..., d_mode, k)` each, with any leading batch dimensions; data have none.

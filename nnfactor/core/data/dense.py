@@ -10,7 +10,8 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import contract_others, even_split, khatri_rao, multiply_batch, multiply_column_sums
-from .base import Data, add_product, product_blocks, rows_at_once, sum64, sum_of
+from ..multilinear import reconstruct_tucker
+from .base import Data, add_product, product_blocks, rows_at_once, slices, sum64, sum_of
 
 
 class Dense(Data):
@@ -71,6 +72,36 @@ class Dense(Data):
         """Multiply the transposed matrix by `F`, component-major."""
         return (F.mT @ self.matrix).mT if F.dim() == 2 else multiply_batch(self.matrix.mT, F)
 
+    def group_product(self, factors: Sequence[Tensor], last: bool) -> Tensor:
+        """Contract a group mode by mode: the first product reads the data, the others what is left of them."""
+        X, batch = self._contiguous(), factors[0].shape[:-2]
+        first, *others = factors[::-1] if last else factors
+        rows = X.reshape(-1, X.shape[-1]).mT if last else X.reshape(len(X), -1)
+        T = (first.mT.reshape(-1, first.shape[-2]) @ rows).view(*batch, first.shape[-1], -1)
+        for F in others:  # (..., ranks so far, what is left), of which the last or the first mode comes next
+            T = T.unflatten(-1, (-1, F.shape[-2])).mT if last else T.unflatten(-1, (F.shape[-2], -1))
+            T = (F.mT.unsqueeze(-3) @ T).flatten(-3, -2)
+        return _turn(T, [F.shape[-1] for F in factors]) if last and others else T
+
+    def _contiguous(self) -> Tensor:
+        """Give the array so that its first and its last mode can be cut off: where strides forbid it, a kept copy."""
+        if self.order == 2 or self.X.is_contiguous():
+            return self.X
+        return self.cache("contiguous", (), self.X.contiguous)
+
+    def tucker_residual_sq(self, factors: Sequence[Tensor], core: Tensor) -> Tensor:
+        """Sum the residual itself, a few samples at a time."""
+        V, *bases = [F.double() for F in factors]
+        core, step = core.double(), rows_at_once(self, prod(self.shape[1:]) * max(1, prod(V.shape[:-2])))
+
+        def summed() -> Tensor:
+            parts = (
+                self.X[rows] - reconstruct_tucker([V[..., rows, :], *bases], core) for rows in slices(len(self.X), step)
+            )
+            return sum_of(sum64(R.square_(), R.dim() - self.order) for R in parts)
+
+        return self.cache("tucker", (V, *bases, core), summed)
+
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum `d_beta(X, [[factors]])` over all entries, float64, in row chunks of the reconstruction."""
         floor = None if beta == 2 else self._floor()
@@ -117,6 +148,13 @@ class Dense(Data):
             return self.floor
         least = lambda: (self.X.max() * torch.finfo(self.dtype).eps ** 2).clamp(min=tiny(self.dtype))
         return self.cache("floor", (), least)
+
+
+def _turn(T: Tensor, ranks: Sequence[int]) -> Tensor:
+    """Reverse the order of the ranks of `(..., r_N .. r_1, rows)`."""
+    first = T.dim() - 2
+    T = T.unflatten(-2, tuple(ranks[::-1]))
+    return T.permute(*range(first), *range(T.dim() - 2, first - 1, -1), -1).flatten(first, -2)
 
 
 def _view(X: Tensor, sides: tuple[int, int]) -> Tensor | None:

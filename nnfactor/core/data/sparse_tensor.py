@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from itertools import combinations
+from itertools import product as cartesian
 from math import prod
 from typing import Any
 
@@ -57,6 +58,22 @@ class Group:
             return factors[self.modes[0]]
         parts = [(factors[m], at) for m, at in zip(self.modes, self.table, strict=True) if m != skip]
         return reduce(torch.mul, (F.index_select(0, at) for F, at in parts))
+
+    def combined(self, factors: Sequence[Tensor]) -> Iterator[Tensor]:
+        """Multiply the rows of its factors for combinations of their components: those of the last mode at a time."""
+        last = factors[self.modes[-1]].contiguous()
+        rows = last if self.table is None else last.index_select(0, self.table[-1])
+        for weights in self.weights(factors, skip=self.modes[-1]):
+            yield rows if weights is None else rows * weights.unsqueeze(1)
+
+    def weights(self, factors: Sequence[Tensor], skip: int) -> Iterator[Tensor | None]:
+        """Multiply columns of all its factors but one, `(size,)`, for every combination of components; None of none."""
+        if self.table is None:
+            yield None
+            return
+        tables = dict(zip(self.modes, self.table, strict=True))
+        columns = [factors[m].mT.index_select(1, tables[m]) for m in self.modes if m != skip]
+        yield from (reduce(torch.mul, some) for some in cartesian(*columns))
 
 
 class SparseTensor(StoredEntries):
@@ -146,6 +163,32 @@ class SparseTensor(StoredEntries):
         else:
             out = self._by_columns(flat, mode, total)
         return out.mT.contiguous().view(*like.shape[:-2], like.shape[-1], -1).mT
+
+    def multilinear(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Contract through the two groups of modes, one problem after the other; nothing of the other zeros is made."""
+        others = [F for b, F in enumerate(factors) if b != mode]
+        batch = factors[0].shape[:-2]
+        flat = [F.reshape(-1, *F.shape[-2:]) for F in factors]
+        make = lambda: torch.stack([self._multilinear(Fs, mode) for Fs in zip(*flat, strict=True)]).unflatten(
+            0, batch or (1,)
+        )
+        return self.cache(("multilinear", mode), others, lambda: make() if batch else make()[0])
+
+    def _multilinear(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Contract for one problem: a few combinations of components of the other group at a time."""
+        side = self._side(mode)
+        group, other = self.groups[side], self.groups[1 - side]
+        order = [*(m for m in group.modes if m != mode), *other.modes]
+        ranks = [factors[m].shape[-1] for m in order]
+        parts: list[list[Tensor]] = [[] for _ in range(prod(ranks[: len(group.modes) - 1]))]
+        for rows in other.combined(factors):
+            P = self._matrix(side).product(rows)
+            for part, weights in zip(parts, group.weights(factors, skip=mode), strict=True):
+                part.append((P if weights is None else group.sums[mode].product(P * weights.unsqueeze(1))).mT)
+        places = [order.index(m) for m in range(self.order) if m != mode]
+        return (
+            torch.cat([piece for part in parts for piece in part]).view(*ranks, -1).permute(*places, -1).flatten(0, -2)
+        )
 
     def _by_columns(self, flat: Sequence[Tensor | None], mode: int, total: int, X: CSR | None = None) -> Tensor:
         """Compute a few columns at a time, `(d_mode, total)`; of a matrix X with the same pattern if given."""

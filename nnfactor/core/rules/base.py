@@ -54,11 +54,15 @@ def collect_linear(block: Block, separable: Sequence[Quad], F: Tensor) -> Tensor
     return as_factor(total)
 
 
-def split_gram(block: Block, F: Tensor, rule: str) -> tuple[Tensor, list[Quad]]:
-    """Return the net Gram matrix `(..., k, k)`, of any sign, and the quads that never mix columns."""
+def split_gram(block: Block, F: Tensor, rule: str, both: bool = False) -> tuple[Tensor, list[Quad]]:
+    """Return the net Gram matrix `(..., k, k)`, of any sign, and the other quads.
+
+    Those never mix columns, but for quads with rows and a Gram matrix, which are refused unless a rule takes `both`.
+    """
     require_quadratic(block, rule)
-    mixing, rest = ([q for q in block.quads if q.mixes_columns == mixes] for mixes in (True, False))
-    if any(q.row_matrix is not None for q in mixing):
+    is_gram = lambda q: q.mixes_columns and q.row_matrix is None
+    mixing, rest = ([q for q in block.quads if is_gram(q) == wanted] for wanted in (True, False))
+    if not both and any(q.mixes_columns for q in rest):
         raise ValueError(f"{rule} cannot take a quad with both rows and a Gram matrix; use 'multiplicative'")
     k = F.shape[-1]
     grams = [q.column_matrix if q.sign > 0 else -q.column_matrix for q in mixing]
@@ -76,5 +80,5 @@ def bound_curvature(gram_bound: Tensor, separable: Sequence[Quad], F: Tensor) ->
         bound = as_factor(bound.expand(*F.shape[:-2], rows, F.shape[-1]).clone())
     for q in separable:
         sign = 1 if q.couples_rows else q.sign
-        bound[..., q.columns or slice(None)].add_(q.row_sums(F) * q.column_matrix, alpha=sign)
+        bound[..., q.columns or slice(None)].add_(q.curvature(F), alpha=sign)
     return bound

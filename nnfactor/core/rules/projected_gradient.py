@@ -14,11 +14,12 @@ POSITIVE = Box()
 def projected_gradient(F: Tensor, block: Block, steps: int = 5, within: Within = POSITIVE) -> Tensor:
     """Take accelerated projected gradient steps (Beck and Teboulle 2009; Guan et al. 2012).
 
-    A step is one over a bound of the curvature by row sums (Gershgorin), entry by entry where there is a graph. A
+    A step is one over a bound of the curvature by row sums (Gershgorin), entry by entry where there is a graph; of a
+    core it is the product of bounds by the largest eigenvalues of the modes. A
     problem whose accelerated steps would raise its objective takes the first plain step instead: the rule is monotone.
     `within` is the convex set that F lies in: bounds, fixed entries, rows that sum to one.
     """
-    G, rest = split_gram(block, F, "projected")
+    G, rest = split_gram(block, F, "projected", both=True)
     bound = bound_curvature(G.abs().sum(-2, keepdim=True), rest, F)
     bound = bound if within.couples is None else bound.amax(within.couples, keepdim=True)
     step = divide(torch.ones_like(bound), bound)

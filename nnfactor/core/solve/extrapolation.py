@@ -38,7 +38,6 @@ from ..cache import tiny
 from ..factors import choose, normalize_columns, square_norms
 from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_values
-from ..terms.fit import Fit
 from .checks import check_rules
 from .cuda_graph import State, Sweep
 
@@ -53,6 +52,7 @@ def her(
     rules: Mapping[str, Rule],
     unit: Sequence[str] = (),
     within: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+    bound: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
 ) -> Sweep:
     """Make sweeps of block minimisation with extrapolation and restarts (HER; Ang and Gillis 2019, Algorithm 2).
 
@@ -70,10 +70,12 @@ def her(
         Default: none, and the ratio of the lengths is bounded.
     within : dict of callable, optional
         Projections on sets that factors must lie in; extrapolated ones are projected too, and no length is changed.
+    bound : callable, optional
+        Keeps lengths of extrapolated columns in range where the model is not one CP model, and leaves it as it is.
     """
     check_rules(terms, rules)
     *names, last = rules
-    sets = within or {}
+    sets, free = within or {}, bool(names) and not unit and within is None and bound is None
 
     def sweep(state: State) -> State:
         if "memory" not in state:
@@ -81,15 +83,14 @@ def her(
             state = {**state, "factors": factors, **_start_memory(terms, factors, rules)}
         memory = state["memory"]
         before, ahead, new = memory["before"], {**state["factors"], **memory["ahead"]}, {}
+        ahead = bound(ahead) if bound else ahead  # first: products are kept for the very tensors of a sweep
         reach = memory["reach"].to(before[last].dtype)[..., None, None]
-        positive = lambda F: F.clamp_(min=0)
-        extrapolate = lambda F, name: sets.get(name, positive)(torch.lerp(before[name], F, reach))
+        extrapolate = lambda F, name: sets.get(name, _positive)(torch.lerp(before[name], F, reach))
         for name, following in pairwise((*names, last)):
             improved = {**ahead, name: rules[name](ahead[name], add_blocks(terms, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
-            new[name] = ahead[name]
-            ahead[name] = extrapolate(new[name], name)
-        ahead = _bound_lengths(ahead, names, last) if names and not unit and within is None else ahead
+            new[name], ahead[name] = ahead[name], extrapolate(ahead[name], name)
+        ahead = _bound_lengths(ahead, names, last) if free else ahead
         new[last] = rules[last](ahead[last], add_blocks(terms, ahead, last))
         value = add_values(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN
@@ -106,6 +107,10 @@ def her(
         }
 
     return sweep
+
+
+def _positive(F: Tensor) -> Tensor:
+    return F.clamp_(min=0)
 
 
 def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
@@ -146,7 +151,8 @@ def _start_memory(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: M
     start = {name: factors[name] for name in rules}
     weight = _per_problem(start, START)
     value = add_values(terms, factors).expand_as(weight)
-    scale = [value, *(term.data.sqnorm().expand_as(value) for term in terms if isinstance(term, Fit))]
+    sizes = [term.magnitude() for term in terms]  # of the data, where a term has some
+    scale = [value, *(size.expand_as(value) for size in sizes if isinstance(size, Tensor))]
     rounding = reduce(torch.minimum, scale) * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
     numbers = {"limit": value + rounding, "rounding": rounding}
     weights = {"weight": weight, "past": weight, "cap": weight.new_ones(weight.shape), "reach": 1 + weight}

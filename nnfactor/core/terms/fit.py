@@ -56,11 +56,16 @@ class DataTerm(Term):
                     f"factors[{name!r}] has shape {tuple(F.shape)}; {what} of data of shape {X.shape} needs "
                     f"{self.rows(mode)} rows in mode {mode}, and {columns} columns as in {self.modes[0]!r}"
                 )
-            if F.dtype != X.dtype or F.device.type != X.device.type:
-                raise ValueError(
-                    f"factors[{name!r}] is {describe(F)} on {F.device}, but the data of {what} are "
-                    f"{str(X.dtype).removeprefix('torch.')} on {X.device}; convert one of them, the data by as_data"
-                )
+            self.check_kind(name, F)
+
+    def check_kind(self, name: str, F: Tensor) -> None:
+        """Refuse a factor of another precision or device than the data."""
+        X = self.data
+        if F.dtype != X.dtype or F.device.type != X.device.type:
+            raise ValueError(
+                f"factors[{name!r}] is {describe(F)} on {F.device}, but the data of {type(self).__name__} are "
+                f"{str(X.dtype).removeprefix('torch.')} on {X.device}; convert one of them, the data by as_data"
+            )
 
     def rows(self, mode: int) -> int:
         """Return the number of rows of the factor of a mode."""
