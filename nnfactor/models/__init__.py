@@ -23,6 +23,7 @@ from .factorization.nnls import nnls
 from .factorization.polynomial_nmf import PolynomialNMF
 from .factorization.semi_nmf import SemiNMF
 from .factorization.sulf import SULF
+from .multiway.ntd import NTD
 from .multiway.ntf import NTF
 from .projection.dpca import DPCA
 from .projection.mfa import MFA, SMFA
@@ -36,6 +37,7 @@ __all__ = [
     "NDTF",
     "NGE",
     "NMF",
+    "NTD",
     "NTF",
     "SMFA",
     "SRC",

@@ -9,7 +9,20 @@ import torch
 from estimators import MATRIX, TENSOR, blocks, labels
 from sklearn.exceptions import ConvergenceWarning
 
-from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, SULF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF, batch_fit
+from nnfactor import (
+    LNMF,
+    N2S2L,
+    NGE,
+    NMF,
+    NTD,
+    NTF,
+    SULF,
+    ConstrainedNMF,
+    GraphNMF,
+    KernelNMF,
+    PolynomialNMF,
+    batch_fit,
+)
 from nnfactor.core.rules.hals import hals
 from nnfactor.core.rules.m_matrix import m_matrix
 from nnfactor.core.rules.multiplicative import multiplicative
@@ -36,7 +49,8 @@ every = pytest.mark.parametrize("key", TABLE)
 
 
 def make(key, k=3, **settings):
-    return TABLE[key](**{"max_iter": 15, "tol": 0, **settings}).set_params(n_components=k)
+    model = TABLE[key](**{"max_iter": 15, "tol": 0, **settings})
+    return model.set_params(**{getattr(TABLE[key], "rank", "n_components"): k})
 
 
 def assert_equal(together_, alone, tol=1e-9):
@@ -75,7 +89,7 @@ def runs(monkeypatch):
 
 def padded(key):
     """Whether ranks may share a run: some rules do not keep columns of zeros."""
-    return not isinstance(make(key), SemiNMF | SULF)
+    return not isinstance(make(key), SemiNMF | SULF | NTD)
 
 
 def check(estimators, copies, data, y=None, tol=1e-9, **how):

@@ -44,11 +44,11 @@ def assert_sound(key, model, X):
     """Finite, of the right shapes and signs; the loss is what the factors give."""
     row = MATRIX[key]
     X = X.toarray() if sp.issparse(X) else np.asarray(X, dtype=float)
-    k = model.n_components
+    k = getattr(model, row.rank)
     assert model.embedding_.shape == (len(X), k)
     widths = getattr(model, "sample_shape_", (len(X) if row.kernel else X.shape[1],))
     assert [F.shape for F in model.factors_] == [(d, k) for d in widths]
-    assert hasattr(model, "components_") == (len(widths) == 1 and not row.kernel)
+    assert hasattr(model, "components_") == (len(widths) == 1 and not row.kernel and not row.core)
     for F in (model.embedding_, *model.factors_):
         assert np.isfinite(F).all() and (row.free_bases or (F >= 0).all())
     assert (model.embedding_ >= 0).all() and np.isfinite(model.reconstruction_err_)
@@ -172,7 +172,7 @@ class TestWhatIsTaken:
     @pytest.mark.parametrize("shape", [(5, 2, 3), (4, 1, 3, 2), (3, 2, 2, 1, 3), (2, 2, 3, 2, 1, 2)])
     def test_orders_and_modes_of_size_one(self, key, shape):
         A = np.random.default_rng(0).random(shape) + 0.1
-        model = make(key).set_params(n_components=4)
+        model = make(key).set_params(**{MATRIX[key].rank: 4})
         model.fit(A, labels(shape[0]))
         assert_sound(key, model, A)
         flat = clone(model).set_params(sample_shape=shape[1:]).fit(A.reshape(shape[0], -1), labels(shape[0]))
@@ -181,7 +181,7 @@ class TestWhatIsTaken:
         assert flat.inverse_transform(flat.embedding_).shape == (shape[0], np.prod(shape[1:]))
         assert model.inverse_transform(model.embedding_).shape == shape
         same(flat.transform(A.reshape(shape[0], -1)), model.transform(A))
-        same(model.to_cp().to_tensor(), product(model))
+        same((model.to_tucker() if MATRIX[key].core else model.to_cp()).to_tensor(), product(model))
 
     def test_tensorly_tensors_and_more_components_than_dimensions(self):
         import tensorly as tl
@@ -603,7 +603,7 @@ def test_whatever_is_accepted_comes_out_sound(shape, scale, zeros, key, k, seed,
     y = rng.integers(-1, 3, size=shape[0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        model = MATRIX[key](random_state=0, max_iter=15).set_params(n_components=k)
+        model = MATRIX[key](random_state=0, max_iter=15).set_params(**{MATRIX[key].rank: k})
         try:
             model.fit(storage(A), y)
         except ValueError as refused:  # powers of the data are beyond the range of their dtype

@@ -21,7 +21,7 @@ NEW = blocks(10, seed=5)
 KNOWN = np.random.default_rng(7).random((3, 8)) + 0.1
 every_matrix = pytest.mark.parametrize("key", MATRIX)
 LINEAR = [key for key, row in MATRIX.items() if row.reconstructs and key != "LNMF"]
-BY_FACTORS = [key for key in MATRIX if "Kernel" not in key]
+BY_FACTORS = [key for key, row in MATRIX.items() if not row.kernel and not row.core]
 
 
 def fit(key, data=X, **settings):
@@ -40,7 +40,15 @@ class TestParametersThatChange:
         row = {**MATRIX, **SUPERVISED}[key]
         model = row().set_params(**({"max_iter": 20, "tol": 0, "random_state": 0} if key in MATRIX else {})).fit(X, Y)
         expected = answers(model)
-        other = {"n_components": 5, "loss": 1, "degree": 3, "sigma": 0.3, "kernel": "linear", "n_neighbors": 2}
+        other = {
+            "n_components": 5,
+            "ranks": 5,
+            "loss": 1,
+            "degree": 3,
+            "sigma": 0.3,
+            "kernel": "linear",
+            "n_neighbors": 2,
+        }
         other |= {"out_of_sample": "labelled", "graph": "full", "alpha": 0.5, "signed": "semi", "view_weights": "equal"}
         other |= {"class_mass": True, "codes": "l2", "CA": 1.0, "normalize": False, "scaling": "none", "beta": 3.0}
         model.set_params(**{name: value for name, value in other.items() if name in model.get_params()})

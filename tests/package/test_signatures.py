@@ -56,6 +56,10 @@ FACTORIZATIONS = {  # they also hold what is not a parameter
     "N2S2L": f"{LONG}{EMBEDDING}, beta=1.0, neighbors=5)",
     "NGE": f"{LONG}{BATCHES}{EMBEDDING})",
     "NMF": f"{LONG}{BATCHES}{PLAIN})",
+    "NTD": (
+        f"(ranks, *, {LONG.removeprefix('(n_components, *, ')}sample_shape=None, solver='auto', "
+        "transform_method='nnls', keep_embeddings=False, normalize='l2')"
+    ),
     "NTF": f"{LONG}{BATCHES}{PLAIN}, sample_shape=None)",
     "SemiNMF": f"{LONG}solver='auto', exponent=0.5, {SHRUNK}",
 }

@@ -16,6 +16,7 @@ from nnfactor import (
     N2S2L,
     NGE,
     NMF,
+    NTD,
     NTF,
     SMFA,
     SRC,
@@ -38,6 +39,10 @@ def product(model, scale=1.0):
     letters = "abcdefg"[: 1 + len(model.factors_)]
     factors = [np.asarray(F, dtype=float) for F in (model.embedding_, *model.factors_)]
     factors[0] = factors[0] / scale
+    if hasattr(model, "core_"):  # one rank for each mode
+        ranks = "uvwxyz"[: len(factors)]
+        pairs = ",".join(map("".join, zip(letters, ranks, strict=True)))
+        return np.einsum(f"{ranks},{pairs}->{letters}", np.asarray(model.core_, dtype=float), *factors)
     return np.einsum(",".join(f"{x}z" for x in letters) + "->" + letters, *factors)
 
 
@@ -87,6 +92,10 @@ class Row:
         Of the data, which the factors hold: beyond the floating-point range the data are refused.
     kernel : bool
         The bases have a row per sample, and `components_` is absent.
+    core : bool
+        A core joins the factors, every mode has its own rank, and `components_` is absent.
+    rank : str
+        The parameter that is the number of components.
     shapes : callable (n, m, k) -> shapes of the arrays of `init`
     resume : callable model -> settings that continue its fit
     state : callable (model, scale) -> array
@@ -108,6 +117,8 @@ class Row:
     scale_free: bool = True
     power: int = 1
     kernel: bool = False
+    core: bool = False
+    rank: str = "n_components"
     shapes: Callable[..., Any] = lambda n, m, k: ((n, k), (m, k))
     resume: Callable[..., Any] = lambda model: {"init": (model.embedding_, *model.factors_)}
     state: Callable[..., Any] = product
@@ -229,6 +240,17 @@ MATRIX = {  # take (n, m), dense or sparse
     "KernelNMF": kernel_nmf(),
     "KernelNMF, poly": kernel_nmf("poly", features="paper"),
     "PolynomialNMF": Row(lambda **kw: PolynomialNMF(3, **kw), reconstructs=False, state=polynomial_product),
+}
+MATRIX |= {
+    key: row(
+        lambda solver=solver, **kw: NTD(3, solver=solver, normalize="l2" if solver == "auto" else None, **kw),
+        tensors=True,
+        core=True,
+        rank="ranks",
+        shapes=lambda n, m, k: ((n, k), (m, k), (k, k)),
+        resume=lambda model: {"init": (model.embedding_, *model.factors_, model.core_)},
+    )
+    for key, solver, row in (("NTD", "auto", extrapolating), ("NTD, hals", "hals", Row), ("NTD, mu", "mu", Row))
 }
 TENSOR = {key: row for key, row in MATRIX.items() if row.tensors}
 

@@ -147,7 +147,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     def _check_parameters(self) -> None:
         for name in ("n_components", "n_init", "max_iter"):
-            whole(name, getattr(self, name), least=int(name != "max_iter"))
+            if hasattr(self, name):
+                whole(name, getattr(self, name), least=int(name != "max_iter"))
         if not isinstance(self.tol, numbers.Real) or not float(self.tol) >= 0:
             raise ValueError(f"tol must be a number >= 0 (0 runs exactly max_iter iterations), got {self.tol!r}")
         if isinstance(self.init, str):
@@ -164,7 +165,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         """Name the fitted attributes. `run` holds the restarts of this estimator, at the largest rank of its batch."""
-        names, k, best, history = model.names, int(self.n_components), run.best, run.history(run.best)
+        names, best, history = model.names, run.best, run.history(run.best)
+        k = int(self.n_components) if model.padded else None
         V, *bases = model.arrange([run.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         in64 |= {n: F[best].double() for n, F in run.factors.items() if n not in in64}
@@ -282,8 +284,8 @@ def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: boo
     return found
 
 
-def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int, embeddings: bool) -> dict[str, Any]:
-    """List what every restart came to, factors as published."""
+def list_restarts(inputs: Inputs, model: Model, run: Run, n_components: int | None, embeddings: bool) -> dict[str, Any]:
+    """List what every restart came to, factors as published, without the columns that padded them."""
     factors = model.arrange([run.factors[n] for n in model.names])
     rows, *bases = model.finish([F[..., :n_components] for F in in_units_of_data(model, factors)])
     shown = [inputs.to_caller(F) for F in bases]

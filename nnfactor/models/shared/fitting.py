@@ -102,6 +102,10 @@ class Model:
         """The number of components."""
         return next(iter(self.shapes.values()))[1]
 
+    def problem_bytes(self) -> int:
+        """Estimate the bytes that one problem needs at most."""
+        return sum(bytes_per_problem(X, self.rank) for X in self.data)
+
     @property
     def key(self) -> Hashable:
         """Equal for models that one batch can hold: those that differ in the weights of terms and in rank only."""
@@ -221,14 +225,13 @@ def run_batch(
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
     model = join_models([m.model for m in batch])
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
-    bytes_each = lambda: sum(bytes_per_problem(X, model.rank) for X in model.data)
     single = len(problems) == 1 and max_bytes is None
-    size = 1 if single else problems_per_batch(len(problems), bytes_each(), inputs.data.device, max_bytes)
+    size = 1 if single else problems_per_batch(len(problems), model.problem_bytes(), inputs.data.device, max_bytes)
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]
         starts = [stack_starts(batch, model, inputs, some, label)]
-        with _explain_memory(len(some), bytes_each):
+        with _explain_memory(len(some), model.problem_bytes):
             run = batch[0].estimator._run(model, learnt, starts.pop(), batch[0].seeds)  # nobody else holds them
         for i, restarts in split_run(run, some):
             waiting.setdefault(i, []).append(restarts)
