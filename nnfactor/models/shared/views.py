@@ -70,7 +70,7 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> Inputs:
     if estimator._views is None:
         inputs = [read(estimator, views[0], reset=reset, signed=signed)]
     else:
-        inputs = _read_all(views, known, reset, signed, _one_device(views, estimator.device), estimator.dtype)
+        inputs = read_all(views, known, reset, signed, one_device(views, estimator.device), estimator.dtype)
     if reset and estimator._views is not None:
         estimator.n_features_in_ = [view.n_features_in_ for view in known]
     return replace(inputs[0], views=tuple(inputs))
@@ -200,16 +200,26 @@ def scale_weight(name: str, weight: float, unit: float, dtype: torch.dtype) -> f
     return scaled
 
 
-def _read_all(views: list[Any], known: list[View], reset: bool, signed: bool, device: Any, dtype: Any) -> list[Inputs]:
-    """Read views in one dtype: float64, where they differ."""
+def read_all(
+    views: Sequence[Any],
+    known: Sequence[View],
+    reset: bool,
+    signed: bool,
+    device: Any,
+    dtype: Any,
+    tensors: bool = False,
+    name: str = "view {}",
+) -> list[Inputs]:
+    """Read views, or tensors, in one dtype: float64, where they differ; errors call them by `name`."""
     inputs = []
     for p, (view, keep) in enumerate(zip(views, known, strict=True)):
         try:
-            inputs.append(read(keep.set_params(device=device, dtype=dtype), view, reset=reset, signed=signed))
+            keep = keep.set_params(device=device, dtype=dtype)
+            inputs.append(read(keep, view, reset=reset, signed=signed, tensors=tensors))
         except (ValueError, TypeError) as error:
-            raise type(error)(f"view {p}: {error}") from error
+            raise type(error)(f"{name.format(p)}: {error}") from error
     alike = len({one.data.dtype for one in inputs}) == 1
-    return inputs if alike else _read_all(views, known, reset, signed, device, "float64")
+    return inputs if alike else read_all(views, known, reset, signed, device, "float64", tensors, name)
 
 
 def _spread(data: Data) -> float:
@@ -225,7 +235,7 @@ def _rounding(data: Data) -> float:
     return torch.finfo(data.dtype).eps * data.largest()
 
 
-def _one_device(views: list[Any], device: Any) -> Any:
+def one_device(views: Sequence[Any], device: Any) -> Any:
     """Return the device that was asked for, or the one of the views that are tensors."""
     there = {v.device: p for p, v in enumerate(views) if isinstance(v, Tensor)}
     if len(there) > 1:
