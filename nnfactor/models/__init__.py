@@ -23,6 +23,7 @@ from .factorization.nnls import nnls
 from .factorization.polynomial_nmf import PolynomialNMF
 from .factorization.semi_nmf import SemiNMF
 from .factorization.sulf import SULF
+from .multiway.coupled import Coupled
 from .multiway.ntd import NTD
 from .multiway.ntf import NTF
 from .projection.dpca import DPCA
@@ -45,6 +46,7 @@ __all__ = [
     "SULF",
     "CoTraining",
     "ConstrainedNMF",
+    "Coupled",
     "GraphNMF",
     "HarmonicFunction",
     "KernelNMF",

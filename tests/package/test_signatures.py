@@ -51,6 +51,7 @@ SIGNATURES = {
 
 FACTORIZATIONS = {  # they also hold what is not a parameter
     "ConstrainedNMF": f"{LONG}solver='multiplicative', {SHRUNK}",
+    "Coupled": f"{LONG}modes, weights=None, solver='auto', transform_method='nnls')",
     "GraphNMF": f"{LONG}{NEIGHBOURS}{SHRUNK[:-1]}, missing=None)",
     "LNMF": f"{FIRST}max_iter=200, tol=0.0, {RUN}, {SHRUNK}",
     "N2S2L": f"{LONG}{EMBEDDING}, beta=1.0, neighbors=5)",

@@ -23,6 +23,7 @@ from nnfactor.core import (
     multiplicative,
     projected_gradient,
 )
+from nnfactor.core.terms.fit import WeightedFit
 from nnfactor.core.terms.multiview import Labels, Views
 from nnfactor.core.terms.must_link import GroupedFit, SampleGroups
 from nnfactor.core.terms.polynomial import PolynomialFit
@@ -128,6 +129,10 @@ TERMS |= {  # matrices and tensors of stored entries
     "stored, KL": lambda p: [BetaFit(p.X.to_sparse_coo(), p.modes, 1)],
 }
 TERMS |= {
+    "coupled": lambda p: [
+        WeightedFit(p.X, p.modes, Weight("weight")),
+        WeightedFit(p.X.flatten(1)[:, : p.X.shape[1]], ("V", "U1"), 0.5),
+    ],
     "tucker": lambda p: [TuckerFit(p.X, p.modes), L1("core", Weight("weight"))],
     "stored, tucker": lambda p: [TuckerFit(p.X.to_sparse_coo(), p.modes)],
 }
@@ -143,7 +148,9 @@ MIXED = {  # for the multiplicative rule alone: Gram matrices on some rows, and 
     "beta 3, graph": lambda p: [BetaFit(p.X, p.modes, 3), Laplacian(p.own, "V", weight=Weight("weight"))],
 }
 
-MODELS = {key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied", "stored, fit")}
+MODELS = {
+    key: TERMS[key] for key in ("fit", "nge", "nge, paper", "ridge, sparse", "group", "tied", "stored, fit", "coupled")
+}
 
 RULES = {
     "multiplicative": multiplicative,

@@ -9,7 +9,7 @@ from ..block import Block, Quad
 from ..data.as_data import as_data
 from ..data.base import Data
 from ..factors import gram_of_others
-from .base import Factors, Term, describe
+from .base import Factors, Term, WeightLike, check_weight, describe, per_column
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,3 +106,35 @@ class Fit(DataTerm):
     def magnitude(self) -> Tensor:
         """Return `||X||^2`."""
         return self.data.sqnorm()
+
+
+@dataclass(frozen=True, eq=False)
+class WeightedFit(Fit):
+    """`weight ||X - [[V, U1, ...]]||^2`: one of several tensors that share factors, each with a weight."""
+
+    weight: WeightLike = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_weight(self)
+
+    def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
+        """Return the weighted block of `Fit`."""
+        own = per_column(self.weight, factors, factors[name])[..., :1]
+        return super().block(factors, name, own if weight is None else own * weight)
+
+    def value_from(self, factors: Factors, mode: int) -> Tensor:
+        """Weigh the distance."""
+        return self._of(factors) * super().value_from(factors, mode)
+
+    def direct(self, factors: Factors) -> Tensor:
+        """Weigh the sum of the residual itself."""
+        return self._of(factors) * super().direct(factors)
+
+    def magnitude(self) -> Tensor:
+        """Return `weight ||X||^2`; with weights that differ between problems, `||X||^2`."""
+        size = super().magnitude()
+        return size * self.weight if isinstance(self.weight, int | float) else size
+
+    def _of(self, factors: Factors) -> Tensor:
+        return per_column(self.weight, factors, factors[self.modes[0]])[..., 0, 0].double()
