@@ -5,11 +5,12 @@ The objective becomes `loss + sum weight p(F)`, everything in the units of the d
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
 from numbers import Real
 from typing import Any, ClassVar
 
-from .core.graph.graph import as_graph
+from .core.graph.graph import Graph, as_graph
 from .core.terms import penalties as terms
 from .core.terms.base import Term
 from .core.terms.laplacian import Laplacian
@@ -94,10 +95,16 @@ class Smooth(Penalty):
 
     def term(self, on: str, weight: float, rows: int) -> Term:
         """Make the core's term: its Laplacian counts each edge once."""
-        graph = grid_graph((rows,)) if self.graph is None else as_graph(self.graph)
+        graph = _chain(rows) if self.graph is None else as_graph(self.graph)
         if graph.n_nodes != rows:
             raise ValueError(f"Smooth on {on!r}: the graph has {graph.n_nodes} nodes, but the factor {rows} rows")
         return Laplacian(graph, on, (), weight)
+
+
+@lru_cache(maxsize=16)
+def _chain(rows: int) -> Graph:
+    """Make the graph of rows in a line; the same object for the same number, so that fits with it are one batch."""
+    return grid_graph((rows,))
 
 
 def check_penalty(name: str, penalty: Any) -> None:

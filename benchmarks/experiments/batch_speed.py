@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from ..data.datasets import check_problems, load, load_available
 from ..data.samples import Dataset
 from ..data.splits import hide_labels, per_class
@@ -29,6 +31,8 @@ POINTS: dict[str, tuple[dict[str, float], ...]] = {
     "NDTF": tuple({"alpha": 10.0**e} for e in range(4)),
     "N2S2L": tuple({"beta": 10.0**e} for e in range(-2, 2)),
 }
+RESAMPLED = 20  # bootstrap samples, each the data of one fit
+SMALL = 200  # samples of each, at most: resampling is for small data
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,7 @@ class Parameters:
     iterations : of every fit
     rounds : how often a batch and a loop are timed
     labelled : labelled samples per class, where a method uses labels
+    resampled : methods that are also fitted to bootstrap samples of at most 200 samples, each to its own
     """
 
     problems: tuple[str, ...]
@@ -53,10 +58,12 @@ class Parameters:
     iterations: int = 50
     rounds: int = 5
     labelled: int = 3
+    resampled: tuple[str, ...] = ("NMF",)
 
     def __post_init__(self) -> None:
         check_problems(self.problems)
         check_names("method", self.methods, POINTS)
+        check_names("method", self.resampled, POINTS)
         check_positive(self, "starts", "iterations", "rounds", "labelled")
 
 
@@ -80,3 +87,13 @@ def _time(p: Parameters, data: Dataset, context: Context) -> Iterator[Row]:
         base = {"kind": "score", "problem": data.name, "setting": f"k={k}", "method": method, "point": {}}
         for turn, ratio in enumerate(batch_speedup(made, X, labels, p.rounds)):
             yield {**base, "split": turn, "fits": len(made()), "speedup": ratio}
+    draw = np.random.default_rng(context.settings.seed)
+    rows = X[draw.permutation(len(X))[:SMALL]]
+    samples = [rows[draw.integers(len(rows), size=len(rows))] for _ in range(RESAMPLED)]
+    for k, method in product(p.components, p.resampled):
+        setup = Setup(k, max_iter=p.iterations, dtype=context.settings.dtype, device=context.settings.device)
+        made = lambda method=method, setup=setup: [build(method, replace(setup, seed=s)) for s in range(RESAMPLED)]
+        name = f"{method}, bootstrap samples"
+        base = {"kind": "score", "problem": data.name, "setting": f"k={k}", "method": name, "point": {}}
+        for turn, ratio in enumerate(batch_speedup(made, samples, None, p.rounds)):
+            yield {**base, "split": turn, "fits": RESAMPLED, "speedup": ratio}

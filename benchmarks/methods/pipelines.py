@@ -118,9 +118,11 @@ def fit_all(estimators: Sequence[Any], X: Any, y: Any = None) -> list[Any]:
 def batch_speedup(make: Callable[[], Sequence[Any]], X: Any, y: Any = None, rounds: int = 5) -> list[float]:
     """Measure, round by round, how many times faster `fit_all` is than one fit after the other.
 
-    `make` gives new estimators each time.
+    `make` gives new estimators each time; a list `X` holds the data of each.
     """
-    works = {"batch": lambda: fit_all(make(), X, y), "loop": lambda: [estimator.fit(X, y) for estimator in make()]}
+    data = lambda estimators: X if isinstance(X, list) else [X] * len(estimators)
+    loop = lambda estimators: [e.fit(own, y) for e, own in zip(estimators, data(estimators), strict=True)]
+    works = {"batch": lambda: fit_all(make(), X, y), "loop": lambda: loop(make())}
     return [s["loop"] / s["batch"] for s in time_rounds(works, rounds, Clock())]
 
 

@@ -1,7 +1,7 @@
 """What a term may ask of data: the members that every storage kind has."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from math import frexp, ldexp, prod
 from typing import Any, Self
@@ -56,12 +56,15 @@ class Data(TuckerProducts, ABC):
         The largest weight of an entry; 1 but for `Weighted`.
     weighted : bool
         Whether entries count differently, or not at all; what needs whole samples refuses such data.
+    stack_key : hashable
+        Equal for data sets that `Stacked` can hold as one. None: never stacked.
     """
 
     cut = 1
     chunk = 1 << 18
     peak = 1.0
     weighted = False
+    stack_key: Hashable = None
     floor: float | Tensor | None = None
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
@@ -173,10 +176,6 @@ class Data(TuckerProducts, ABC):
         low, high, *_ = summary(self).tolist()
         return max(-low, high)
 
-    def filled(self) -> float:
-        """Count the share of the entries that are not zero."""
-        return float(summary(self)[3]) / prod(self.shape)
-
     def pieces(self, batches: Sequence[Tensor]) -> Callable[[int], "Data"]:
         """Make a function of b that gives the samples `batches[b]`, with nothing kept of them.
 
@@ -184,6 +183,10 @@ class Data(TuckerProducts, ABC):
         choice: this one makes them anew.
         """
         return lambda b: self.take(batches[b])
+
+    def select_problems(self, keep: Tensor) -> "Data":
+        """Give the data of some problems of a batch, an index `(B,)`: all problems have the same data."""
+        return self
 
     def by_samples(self) -> "Data":
         """Give the same entries with `cut` 1; a kind with another cut overrides this."""
@@ -198,6 +201,11 @@ def summary(data: Data) -> Tensor:
         return torch.stack([low.min(), high.max(), total.sum(), count.sum()]).to(data.device)
 
     return data.cache("summary", (), summarize)
+
+
+def filled_share(data: Data) -> float:
+    """Return the share of the entries that are not zero."""
+    return float(summary(data)[3]) / prod(data.shape)
 
 
 def rows_at_once(data: Data, columns: int) -> int:

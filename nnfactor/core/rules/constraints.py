@@ -1,6 +1,8 @@
 """Sets that a factor must lie in, as the projections on them: rules take them beside the block."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
+from hashlib import blake2b
 from typing import Any, ClassVar
 
 import torch
@@ -19,6 +21,11 @@ class Box:
     upper: Any = torch.inf
     couples: ClassVar[int | None] = None  # no entries: every one may have a step of its own
 
+    @property
+    def identity(self) -> Hashable:
+        """Equal for equal sets: their problems may run as one batch."""
+        return type(self), *map(_content, (self.lower, self.upper))
+
     def __call__(self, F: Tensor) -> Tensor:
         """Return the nearest factor within the bounds, a new tensor."""
         if isinstance(self.lower, Tensor) or isinstance(self.upper, Tensor):
@@ -36,6 +43,7 @@ class Simplex:
     """Rows of nonnegative entries that sum to one: abundances, shares."""
 
     couples: ClassVar[int | None] = -1  # the entries of a row, which share a step
+    identity: ClassVar[Hashable] = "simplex"
 
     def __call__(self, F: Tensor) -> Tensor:
         """Return the nearest such factor, in float64 and then exact to rounding."""
@@ -48,6 +56,7 @@ class UnitColumns:
     """Nonnegative columns of length one at most: then a penalty on another factor cannot vanish as that one shrinks."""
 
     couples: ClassVar[int | None] = -2  # the entries of a column
+    identity: ClassVar[Hashable] = "unit columns"
 
     def __call__(self, F: Tensor) -> Tensor:
         """Return the nearest such factor."""
@@ -61,3 +70,10 @@ Within = Box | Simplex | UnitColumns
 def stay_within(within: Within, F: Tensor, block: Block) -> Tensor:
     """Project a factor, as a rule to follow one whose entries have majorisers of their own."""
     return within(F)
+
+
+def _content(bound: Any) -> Hashable:
+    """Return what is equal for equal bounds: of a tensor a digest of its entries."""
+    if not isinstance(bound, Tensor):
+        return float(bound)
+    return tuple(bound.shape), bound.dtype, blake2b(bound.cpu().numpy().tobytes()).digest()

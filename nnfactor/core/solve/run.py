@@ -32,7 +32,7 @@ from torch import Tensor
 
 from ..factors import stack_problems
 from ..rules.base import Rule
-from ..terms.base import Term, add_blocks, add_direct_values, add_values, describe
+from ..terms.base import Term, add_blocks, add_direct_values, add_values, describe, select_problems
 from .checks import check_rules, check_run
 from .cuda_graph import State, Sweep, capture
 from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
@@ -186,10 +186,10 @@ def run(
     check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
     record = _Record(terms, factors, name, record_all or tol == 0 or verbose >= 2, max_seconds, callback, verbose)
     with strict_precision(_device(factors)):
-        sweep = method(terms, rules)
-        sweep = capture(sweep, _device(factors)) if cuda_graph else sweep
+        plain = lambda terms: method(terms, rules)
+        make = (lambda terms: capture(plain(terms), _device(factors))) if cuda_graph else plain
         state = {**(extra or {}), "factors": {key: F.clone() for key, F in factors.items()}}
-        result = _sweep_until_stopped(terms, sweep, state, record, max_iter, tol, every)
+        result = _sweep_until_stopped(make, state, record, max_iter, tol, every)
     return _warn_of_limit(result, name, max_iter, tol) if warn and tol > 0 else result
 
 
@@ -204,9 +204,13 @@ def _warn_of_limit(result: Run, name: str, max_iter: int, tol: float) -> Run:
 
 
 def _sweep_until_stopped(
-    terms: Sequence[Term], sweep: Sweep, state: State, record: _Record, max_iter: int, tol: float, every: int
+    make: Callable[[Sequence[Term]], Sweep], state: State, record: _Record, max_iter: int, tol: float, every: int
 ) -> Run:
-    """Sweep without the host, then read the objective, which lets problems stop; and so on."""
+    """Sweep without the host, then read the objective, which lets problems stop; and so on.
+
+    The record holds the terms of the running problems. Where they differ in data, the sweep is made anew if one stops.
+    """
+    terms, sweep = record.terms, make(record.terms)
     least, finest = precision_of(terms, state["factors"], tol)
     read = lambda: read_objective(terms, objective_of(terms, state), state["factors"], finest)
     before = record.read(0, read())
@@ -223,6 +227,9 @@ def _sweep_until_stopped(
         stays = np.isfinite(now) & ~converged
         state = record.finish(state, ~stays, now, converged)
         before = now[stays]
+        if record.terms is not terms and len(before):
+            terms, sweep = record.terms, make(record.terms)
+            least, finest = precision_of(terms, state["factors"], tol)
     return record.result(state, before)
 
 
@@ -298,7 +305,7 @@ class _Record:
         chosen, others = (torch.from_numpy(np.flatnonzero(some)).to(_device(factors)) for some in (finished, ~finished))
         ended = factors if finished.all() else take(factors, chosen)  # no view: it would keep the others in memory
         if any(type(term).direct is not Term.direct for term in self.terms):
-            values = add_direct_values(self.terms, ended).reshape(-1).cpu().numpy()
+            values = add_direct_values(select_problems(self.terms, chosen), ended).reshape(-1).cpu().numpy()
             *_, problems, row = self.rows[-1]
             row[np.isin(problems, ids)] = values
         self.objective[ids] = np.where(np.isfinite(values), values, np.inf)
@@ -306,6 +313,7 @@ class _Record:
         self.running = self.running[~finished]
         if not self.batched:
             return state
+        self.terms = select_problems(self.terms, others) if len(others) else self.terms
         self.ended |= {int(p): take(ended, i) for i, p in enumerate(ids)}
         return take(state, others)
 

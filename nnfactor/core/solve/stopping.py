@@ -21,17 +21,19 @@ from ..terms.base import Factors, Term, add_direct_values
 EXACT, NOISE = 1e-13, 0.01
 
 
-def precision_of(terms: Sequence[Term], factors: Factors, tol: float) -> tuple[float, float]:
+def precision_of(terms: Sequence[Term], factors: Factors, tol: float) -> tuple[np.ndarray, Tensor]:
     """Return the change that is none, and the objective below which the rounding of the norm hides changes by `tol`.
 
-    A `tol` below one unit in the last place is not meant to end a run.
+    One number each, or one for every problem where they differ in data. A `tol` below one unit in the last place is not
+    meant to end a run.
     """
     eps = torch.finfo(max(factors.values(), key=Tensor.dim).dtype).eps
-    norm = float(sum(term.magnitude() for term in terms))
-    return norm * max(EXACT, NOISE * eps), eps * norm / tol if tol >= eps else 0.0
+    norm = torch.as_tensor(sum(term.magnitude() for term in terms), dtype=torch.float64).cpu()
+    finest = eps * norm / tol if tol >= eps else torch.zeros_like(norm)
+    return (norm * max(EXACT, NOISE * eps)).numpy(), finest
 
 
-def read_objective(terms: Sequence[Term], values: Tensor, factors: Factors, finest: float) -> Tensor:
+def read_objective(terms: Sequence[Term], values: Tensor, factors: Factors, finest: Tensor) -> Tensor:
     """Move the objective of every problem to the host; up to `finest` sum it directly, from float64 factors.
 
     That costs about a product with the data, and only nearly exact fits need it.
@@ -44,7 +46,7 @@ def read_objective(terms: Sequence[Term], values: Tensor, factors: Factors, fine
     return torch.where(coarse, add_direct_values(terms, wide).reshape(-1).cpu(), values)
 
 
-def has_settled(before: np.ndarray, now: np.ndarray, tol: float, least: float) -> np.ndarray:
+def has_settled(before: np.ndarray, now: np.ndarray, tol: float, least: np.ndarray) -> np.ndarray:
     """Tell which objectives fell by no more than `tol` times themselves or by less than `least`, and did not rise."""
     return (before - now <= np.maximum(tol * now, least)) & (now - before <= least)
 

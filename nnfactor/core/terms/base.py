@@ -57,6 +57,10 @@ class Term(ABC):
     def value(self, factors: Factors) -> Tensor:
         """Return the value for every problem, float64 where sums could cancel."""
 
+    def select_problems(self, keep: Tensor) -> "Term":
+        """Return the term of some problems of a batch, an index `(B,)`; itself where all problems have the same."""
+        return self
+
     def check(self, factors: Factors) -> None:  # noqa: B027
         """Refuse factors whose sizes, precision or device the term cannot take; a `run` asks once."""
 
@@ -159,6 +163,12 @@ def check_model(terms: Sequence[Term], factors: Factors) -> None:
     _refuse_mixture("device", {name: F.device for name, F in some.items()}, "move them to that of the data")
     for term in terms:
         term.check(factors)
+
+
+def select_problems(terms: Sequence[Term], keep: Tensor) -> Sequence[Term]:
+    """Return the terms of some problems of a batch; the very list where all problems have the same."""
+    selected = [term.select_problems(keep) for term in terms]
+    return terms if all(a is b for a, b in zip(selected, terms, strict=True)) else selected
 
 
 def describe(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from math import prod
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -25,6 +26,8 @@ class BetaFit(DataTerm):
     """
 
     beta: float = 1.0
+
+    stacks_data: ClassVar[bool] = True
 
     @property
     def scale_free(self) -> bool:

@@ -1,7 +1,7 @@
 """Terms of data and a CP model; the squared Frobenius distance."""
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 from torch import Tensor
 
@@ -25,6 +25,8 @@ class DataTerm(Term):
 
     data: Data | Any  # Data once it is read
     modes: tuple[str, ...]
+
+    stacks_data: ClassVar[bool] = False  # whether the problems of a batch may differ in data: then `data` is `Stacked`
 
     @property
     def scale_free(self) -> bool:
@@ -67,6 +69,11 @@ class DataTerm(Term):
                 f"{str(X.dtype).removeprefix('torch.')} on {X.device}; convert one of them, the data by as_data"
             )
 
+    def select_problems(self, keep: Tensor) -> "DataTerm":
+        """Return the term of the data of some problems."""
+        data = self.data.select_problems(keep)
+        return self if data is self.data else replace(self, data=data)
+
     def rows(self, mode: int) -> int:
         """Return the number of rows of the factor of a mode."""
         return self.data.shape[mode]
@@ -74,6 +81,8 @@ class DataTerm(Term):
 
 class Fit(DataTerm):
     """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order (`DataTerm`)."""
+
+    stacks_data: ClassVar[bool] = True
 
     def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
         """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams.

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from torch import Tensor
 
 from ...core.arrays import Array
+from ...core.data.base import filled_share
 from ...core.factors import column_sums, normalize_columns
 from ...core.solve.nnls import divergence_coefficients
 from ..shared.base import Factorization, cp_model, mode_names
@@ -217,7 +218,7 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, beta = inputs.data, learnt["_beta"]
-        mostly_zero = (self.solver, beta, data.order) == ("auto", 2, 2) and data.filled() < MOSTLY_ZERO
+        mostly_zero = (self.solver, beta, data.order) == ("auto", 2, 2) and filled_share(data) < MOSTLY_ZERO
         rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, mostly_zero)
         V, *bases = names = mode_names(data)
         rules, method = dict.fromkeys([*bases, V], rule), unsupervised_method(self.solver, beta)

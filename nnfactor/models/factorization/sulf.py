@@ -199,6 +199,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
     _constant: tuple[int, ...] = field(init=False)
     _views: list[View] | None = field(init=False)
 
+    _listed_views = True
     _weights = ("beta", "gamma", "lam")
 
     def inverse_transform(self, V: Any) -> Any:

@@ -118,6 +118,7 @@ class Coupled(Factorization):
     _tensor_weights: np.ndarray = field(init=False)
 
     _tensors = True
+    _listed_views = True
     _of_features = False
 
     def inverse_transform(self, V: Any) -> Any:

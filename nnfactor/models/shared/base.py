@@ -24,7 +24,7 @@ from ...core.solve.nnls import nnls, normal_equations, pseudo_inverse_coefficien
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
 from .bases import Bases, ridge_strength, settle_ridge
-from .fitting import Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
+from .fitting import Given, Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
 from .parameters import Device, DType, Init, Seed, nonnegative, one_of, whole
 from .scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -49,6 +49,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
     verbose: int = 0
 
     _tensors: ClassVar[bool] = False  # whether data of more than two dimensions are taken
+    _listed_views: ClassVar[bool] = False  # whether `fit` takes a list of arrays
     _weights: ClassVar[tuple[str, ...]] = ()  # parameters that may differ inside a batch: weights of terms
 
     @property
@@ -122,7 +123,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
     def _fit(self, X: Any, y: Any, weights: Any = None) -> Self:
         self._check_parameters()
         with forget_and_restore_on_error(self):
-            fit_together([self], X, y, weights=weights)
+            fit_together([self], [Given(X, y, weights)])
         for problem in self._complaints():
             warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=3)
         return self

@@ -5,10 +5,11 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .base import Factorization
-from .fitting import fit_together, forget_and_restore_on_error, labelled
+from .fitting import Given, fit_together, forget_and_restore_on_error, labelled
 from .parameters import whole
 
 E = TypeVar("E", bound=Factorization)
@@ -17,37 +18,36 @@ E = TypeVar("E", bound=Factorization)
 def batch_fit(
     estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int | None = None, weights: Any = None
 ) -> list[E]:
-    """Fit estimators of one class to the same data, many problems in one run with a stop for each.
+    """Fit estimators of one class, to the same data or each to its own, many problems in one run with a stop for each.
 
-    Every estimator comes out as from a `fit` of its own (to rounding), at a fraction of the time where the problems are
-    small: data are read and graphs built once, and one product with the data serves all.
-
-    One batch can hold any `random_state`, `n_init`, `init`, `transform_method` and `keep_embeddings`; any weights of
-    `NGE` (alpha), `N2S2L` (alpha, beta), `GraphNMF` (lam) and `SULF` (beta, gamma, lam); and different `n_components`
-    that are close, or any of small data (`SemiNMF` and `SULF`: equal ones only). Estimators that differ in anything
-    else, or in the rules that their rank or weights imply, form batches of their own, one after the other, as does one
-    with a `callback` or a `batch_size`. `verbose` prints lines for a whole batch.
+    Every estimator comes out as from a `fit` of its own (to rounding), at a fraction of the time where problems are
+    small: data are read and graphs built once, and one product with the data serves all. One batch can hold any
+    `random_state`, `n_init`, `init`, `transform_method` and `keep_embeddings`; any weights of `NGE`, `N2S2L`,
+    `GraphNMF` and `SULF`; different `n_components` that are close, or any of small data (`SemiNMF` and `SULF`: equal
+    ones only); and data sets of one shape, such as bootstrap samples, permutations or windows: small dense arrays (on
+    a CPU up to 131,072 entries each) in models without graphs or hidden entries. Estimators that differ in anything
+    else, or in rules, form batches of their own, as does one with a `callback` or a `batch_size`.
 
     Parameters
     ----------
     estimators : sequence of estimators
         Of one class, no object twice. They are fitted in place.
-    X, y
-        As for `fit`.
+    X, y, weights
+        As for `fit`. Or X is a list (or tuple) of arrays, DataFrames or sparse matrices, the data of every estimator
+        (for `SULF` a list of lists of views), and y and weights are one for all, or lists too. One tensor is an array,
+        not a list of matrices.
     max_bytes : int, optional
         Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
         split into runs accordingly. None: half of what is free on the device. The results do not depend on it.
-    weights : of the shape of X, optional
-        As for `fit`, of estimators that take it.
 
     Returns
     -------
-    list of the estimators, in order; `history_["seconds"]` counts from the start of an estimator's run
+    list of the estimators, in order; their `history_["seconds"]` counts from the start of a run
 
     Raises
     ------
     ValueError
-        No estimators, different classes, or bad parameters of one, by its position. All are then what they were.
+        No estimators, different classes, or bad parameters or data of one (named). All are then what they were.
     FloatingPointError, torch.OutOfMemoryError
         An objective is not finite in any restart; a batch did not fit (says which `max_bytes` would).
 
@@ -57,8 +57,11 @@ def batch_fit(
     >>> from nnfactor import NMF, batch_fit
     >>> X = np.random.default_rng(0).random((30, 4)) @ np.random.default_rng(1).random((4, 20))
     >>> fits = batch_fit([NMF(k, random_state=seed) for k in (2, 3, 4) for seed in range(5)], X)
-    >>> [f.n_components for f in fits if f.loss_ < 1e-3 * np.sum(X**2)][0], fits[0].embedding_.shape
-    (4, (30, 2))
+    >>> [f.n_components for f in fits if f.loss_ < 1e-3 * np.sum(X**2)][0]
+    4
+    >>> samples = [X[np.random.default_rng(i).integers(30, size=30)] for i in range(20)]  # bootstrap
+    >>> len(batch_fit([NMF(2, random_state=0) for _ in samples], samples))
+    20
     """
     estimators = _checked(estimators, max_bytes)
     position = {id(e): f"estimators[{i}]: " for i, e in enumerate(estimators)}
@@ -69,7 +72,7 @@ def batch_fit(
     with ExitStack() as stack:
         for estimator in estimators:
             stack.enter_context(forget_and_restore_on_error(estimator))
-        fit_together(estimators, X, y, max_bytes, label, weights)
+        fit_together(estimators, _given(estimators, X, y, weights), max_bytes, label)
     _warn(estimators)
     return estimators
 
@@ -94,6 +97,36 @@ def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
     if max_bytes is not None:
         whole("max_bytes", max_bytes, also="None or ")
     return estimators
+
+
+def _given(estimators: list[Any], X: Any, y: Any, weights: Any) -> list[Given]:
+    """Pair every estimator with what it is given; the same objects are read once."""
+    if not _is_list_of_data(X, listed_views=type(estimators[0])._listed_views):
+        return [Given(X, y, weights)] * len(estimators)
+    columns = [list(X)]
+    for name, values, dimensions in (("y", y, 1), ("weights", weights, 2)):
+        several = isinstance(values, list | tuple) and all(np.ndim(v) >= dimensions for v in values)
+        columns.append(list(values) if several else [values] * len(X))
+        if len(columns[-1]) != len(X):
+            raise ValueError(
+                f"{name} is a list of {len(columns[-1])}, and X one of {len(X)} data sets; give one for each"
+            )
+    if len(X) != len(estimators):
+        raise ValueError(
+            f"X is a list of {len(X)} data sets, but there are {len(estimators)} estimators; give one for each data "
+            "set, or one array for all of them: np.stack(X) makes a tensor"
+        )
+    known: dict[tuple[int, ...], Given] = {}
+    return [known.setdefault(tuple(map(id, own)), Given(*own)) for own in zip(*columns, strict=True)]
+
+
+def _is_list_of_data(X: Any, listed_views: bool) -> bool:
+    """Tell a list of data sets from one: arrays of two dimensions at least, or lists of them where those are views."""
+    if not isinstance(X, list | tuple) or not X:
+        return False
+    if listed_views:
+        return all(_is_list_of_data(views, listed_views=False) for views in X)
+    return all(len(getattr(data, "shape", ())) >= 2 for data in X)
 
 
 def _warn(estimators: list[E]) -> None:

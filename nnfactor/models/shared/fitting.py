@@ -1,19 +1,16 @@
 """How estimators are fitted, in six steps: read, learn, model, starts, run, publish (`fit_together`).
 
 Estimators of one class are fitted together; a single fit is a list of one. The estimators of a *family* have equal
-parameters as far as reading and learning depend on them: data are read, and graphs built, once for all. The estimators
-of a *batch* have models that differ in weights and rank only. Its *problems* are the restarts of its estimators, each
-with a start of its own; `run` sweeps over all problems of a batch at once.
+parameters as far as reading and learning depend on them: what they are given is read, and graphs are built, once for
+all. The estimators of a *batch* have models that differ in weights, rank and data only. Its *problems* are the restarts
+of its estimators, each with a start of its own; `run` sweeps over all problems of a batch at once.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field, fields, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from itertools import groupby
-from math import isfinite
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -23,11 +20,14 @@ from torch import Tensor
 
 from ...core import Rule, Run, Term, step
 from ...core.data.base import Data
-from ...core.factors import concatenate, pad_columns, sort_components
+from ...core.data.stacked import Stacked
+from ...core.factors import pad_columns, sort_components
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
+from ...core.solve.run_parts import concatenate_runs, select_problems
 from ...core.terms.base import Weight
+from ...core.terms.identity import identity_of
 from .inputs import Inputs
 from .scikit_learn import BaseEstimator
 
@@ -48,8 +48,6 @@ MAY_DIFFER = (
     "metric",
     "coefficients",
 )
-
-PER_PROBLEM = ("objective", "n_iter", "converged")  # arrays of a run
 
 READ = ("n_features_in_", "feature_names_in_", "_views")  # what `_read` sets on the first estimator of a family
 
@@ -110,14 +108,36 @@ class Model:
     def key(self) -> Hashable:
         """Equal for models that one batch can hold: those that differ in the weights of terms and in rank only."""
         rank = None if self.padded else self.rank
-        return _identity(tuple(self.terms)), _identity(self.rules), _identity(self.method), self.names, rank
+        return identity_of(tuple(self.terms)), identity_of(self.rules), identity_of(self.method), self.names, rank
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """What `fit` is given: data, labels and weights of entries; estimators with the very same object share them."""
+
+    X: Any
+    y: Any = None
+    weights: Any = None
+
+
+@dataclass(frozen=True)
+class Family:
+    """Estimators that differ in nothing on which reading and learning depend, and what was read."""
+
+    estimators: list[Any]
+    y: Any
+    inputs: Inputs
+    noted: Mapping[str, Any]  # what reading set on the first estimator
 
 
 @dataclass(frozen=True)
 class Member:
-    """An estimator of a family, its model, and a seed for each of its restarts."""
+    """An estimator, what was read and learnt for it, its model, and a seed for each of its restarts."""
 
     estimator: Any
+    inputs: Inputs
+    learnt: Learnt
+    noted: Mapping[str, Any]
     model: Model
     seeds: list[int]
 
@@ -127,32 +147,50 @@ Problem = tuple[int, int]  # the position of a member in its batch, and the numb
 
 def fit_together(
     estimators: Sequence[Any],
-    X: Any,
-    y: Any = None,
+    given: Sequence[Given],
     max_bytes: int | None = None,
     label: Callable[[Any], str] = lambda estimator: "",
-    weights: Any = None,
 ) -> None:
-    """Fit estimators of one class, in place. Seeds are drawn in the order of the list.
+    """Fit estimators of one class, in place, each to what it is given. Seeds are drawn in the order of the list.
 
-    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples. `weights` are those of
-    the entries of X, for estimators that take them.
+    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples.
     """
     seeds = {id(e): draw_seeds(e) for e in estimators}
-    for family in group(estimators, family_key):
-        first = family[0]
-        inputs = read_weighted(first, X, True, weights)
-        noted = {name: vars(first)[name] for name in READ if name in vars(first)}
-        with strict_precision(inputs.data.device):
-            learnt = first._learn_structure(inputs, y)
-            members = []
-            for estimator in family:
-                with labelled(label, estimator):
-                    check_range(estimator, inputs.data.dtype)
-                    members.append(Member(estimator, estimator._model(inputs, learnt), seeds[id(estimator)]))
+    for alike in group(list(zip(estimators, given, strict=True)), lambda pair: family_key(pair[0])):
+        parts = group(alike, lambda pair: id(pair[1]))
+        about = label if len(parts) > 1 else None  # names the data that an error is about
+        families = [read_family(part, about) for part in parts]
+        with strict_precision(families[0].inputs.data.device):
+            members: list[Member] = []
+            for family in families:
+                with labelled(about, family.estimators[0]) if about else nullcontext():
+                    learnt = family.estimators[0]._learn_structure(family.inputs, family.y)
+                members += make_members(family, learnt, seeds, label)
             for batch in batches(members):
-                for member, run in run_batch(batch, inputs, learnt, max_bytes, label):
-                    publish(member, inputs, learnt, run, noted)
+                for member, run in run_batch(batch, max_bytes, label):
+                    publish(member, run)
+
+
+def read_family(pairs: Sequence[tuple[Any, Given]], about: Callable[[Any], str] | None) -> Family:
+    """Read what estimators are given, all the same, by the first of them."""
+    first, given = pairs[0]
+    with labelled(about, first) if about else nullcontext():
+        inputs = read_weighted(first, given.X, True, given.weights)
+    noted = {name: vars(first)[name] for name in READ if name in vars(first)}
+    return Family([estimator for estimator, _ in pairs], given.y, inputs, noted)
+
+
+def make_members(
+    family: Family, learnt: Learnt, seeds: Mapping[int, list[int]], label: Callable[[Any], str]
+) -> list[Member]:
+    """Make the model of every estimator of a family."""
+    inputs, members = family.inputs, []
+    for estimator in family.estimators:
+        with labelled(label, estimator):
+            check_range(estimator, inputs.data.dtype)
+            model = estimator._model(inputs, learnt)
+        members.append(Member(estimator, inputs, learnt, family.noted, model, seeds[id(estimator)]))
+    return members
 
 
 def read_weighted(estimator: Any, X: Any, reset: bool, weights: Any) -> Inputs:
@@ -180,8 +218,10 @@ def read_random_state(state: Any) -> np.random.RandomState:
     return check_random_state(int(state.integers(2**32)) if isinstance(state, np.random.Generator) else state)
 
 
-def group(items: Iterable[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
+def group(items: Sequence[Any], key: Callable[[Any], Hashable]) -> list[list[Any]]:
     """Group items with equal keys; groups and items stay in the order of their first appearance."""
+    if len(items) == 1:
+        return [list(items)]
     groups: dict[Hashable, list[Any]] = {}
     for item in items:
         groups.setdefault(key(item), []).append(item)
@@ -194,7 +234,7 @@ def family_key(estimator: Any) -> Hashable:
         return id(estimator)
     may_differ = {*MAY_DIFFER, *estimator._weights}
     return tuple(
-        (name, _identity(value)) for name, value in estimator.get_params(deep=False).items() if name not in may_differ
+        (name, identity_of(value)) for name, value in estimator.get_params(deep=False).items() if name not in may_differ
     )
 
 
@@ -219,20 +259,22 @@ def batches(members: Sequence[Member]) -> list[list[Member]]:
     return found
 
 
-def run_batch(
-    batch: list[Member], inputs: Inputs, learnt: Learnt, max_bytes: int | None, label: Callable[[Any], str]
-) -> Iterator[tuple[Member, Run]]:
+def run_batch(batch: list[Member], max_bytes: int | None, label: Callable[[Any], str]) -> Iterator[tuple[Member, Run]]:
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
-    model = join_models([m.model for m in batch])
+    first, device = batch[0], batch[0].inputs.data.device
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
+    stacked = any(m.inputs is not first.inputs for m in batch)
+    copies = sum(X.entries_read * X.dtype.itemsize for X in first.model.data) if stacked else 0
+    bytes_each = lambda: first.model.problem_bytes() + copies
     single = len(problems) == 1 and max_bytes is None
-    size = 1 if single else problems_per_batch(len(problems), model.problem_bytes(), inputs.data.device, max_bytes)
+    size = 1 if single else problems_per_batch(len(problems), bytes_each(), device, max_bytes)
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]
-        starts = [stack_starts(batch, model, inputs, some, label)]
-        with _explain_memory(len(some), model.problem_bytes):
-            run = batch[0].estimator._run(model, learnt, starts.pop(), batch[0].seeds)  # nobody else holds them
+        model = join_models([m.model for m in batch], [i for i, _ in some])
+        starts = [stack_starts(batch, model, some, label)]
+        with _explain_memory(len(some), bytes_each):
+            run = first.estimator._run(model, first.learnt, starts.pop(), first.seeds)  # nobody else holds them
         for i, restarts in split_run(run, some):
             waiting.setdefault(i, []).append(restarts)
             if sum(len(r.objective) for r in waiting[i]) == len(batch[i].seeds):
@@ -245,43 +287,54 @@ def run_batch(
                 yield batch[i], complete
 
 
-def join_models(models: Sequence[Model]) -> Model:
-    """Make the model of a batch: its first, which has the largest rank; weights that differ go into the state."""
+def join_models(models: Sequence[Model], owners: Sequence[int]) -> Model:
+    """Make the model of some problems of a batch, each of one of these models, by position.
+
+    It is the first model, which has the largest rank; weights that differ go into the state, data that differ are
+    stacked.
+    """
     columns = zip(*(m.terms for m in models), strict=True)
-    return replace(models[0], terms=[_join_terms(terms, f"weight of term {i}") for i, terms in enumerate(columns)])
+    joined = [_join_terms(terms, owners, f"weight of term {i}") for i, terms in enumerate(columns)]
+    return replace(models[0], terms=joined)
 
 
-def _join_terms(terms: Sequence[Any], name: str) -> Any:
+def _join_terms(terms: Sequence[Any], owners: Sequence[int], name: str) -> Any:
     weights: list[Any] = [getattr(t, "weight", None) for t in terms]
-    if all(w is weights[0] or w == weights[0] for w in weights):
-        return terms[0]
-    return replace(terms[0], weight=Weight(name, tuple(map(float, weights))))
+    equal = all(w is weights[0] or w == weights[0] for w in weights)
+    changed: dict[str, Any] = {} if equal else {"weight": Weight(name, tuple(map(float, weights)))}
+    data: list[Any] = [getattr(terms[i], "data", None) for i in owners]
+    if any(X is not data[0] for X in data):
+        changed["data"] = Stacked.of(data)
+    elif data[0] is not getattr(terms[0], "data", None):
+        changed["data"] = data[0]
+    return replace(terms[0], **changed) if changed else terms[0]
 
 
 def stack_starts(
-    batch: list[Member], model: Model, inputs: Inputs, problems: list[Problem], label: Callable[[Any], str]
+    batch: list[Member], model: Model, problems: list[Problem], label: Callable[[Any], str]
 ) -> dict[str, Tensor]:
     """Stack starts, and weights that differ: of one problem as they are, of several with a batch dimension."""
     starts = []
     for i, restart in problems:
         member = batch[i]
         with labelled(label, member.estimator):
-            start = member.estimator._start(inputs, member.model, member.seeds, restart)
+            start = member.estimator._start(member.inputs, member.model, member.seeds, restart)
         missing = model.rank - member.model.rank  # zero columns, which every rule that is used keeps at exactly zero
         starts.append([pad_columns(F, missing) if missing else F for F in start.values()])
     state = dict(zip(start, starts[0] if len(starts) == 1 else init.stack(starts), strict=True))
+    device = batch[0].inputs.data.device
     weights = [getattr(t, "weight", None) for t in model.terms]
     for weight in (w for w in weights if isinstance(w, Weight)):
-        values = torch.tensor([weight.values[i] for i, _ in problems], dtype=torch.float64, device=inputs.data.device)
+        values = torch.tensor([weight.values[i] for i, _ in problems], dtype=torch.float64, device=device)
         state[weight.name] = values[0] if len(starts) == 1 else values
     return state
 
 
-def publish(member: Member, inputs: Inputs, learnt: Learnt, run: Run, noted: Mapping[str, Any]) -> None:
+def publish(member: Member, run: Run) -> None:
     """Set everything that is published, at once, when nothing can fail any more."""
-    results = member.estimator._results(inputs, learnt, member.model, run)
+    results = member.estimator._results(member.inputs, member.learnt, member.model, run)
     results["fit_info_"]["seeds"] = member.seeds
-    vars(member.estimator).update({**deepcopy(dict(noted)), **select_published(learnt), **results})
+    vars(member.estimator).update({**deepcopy(dict(member.noted)), **select_published(member.learnt), **results})
 
 
 def select_published(learnt: Learnt) -> dict[str, Any]:
@@ -297,56 +350,6 @@ def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:
         end = begin + len(list(some))
         yield i, select_problems(run, begin, end)
         begin = end
-
-
-def select_problems(run: Run, begin: int, end: int) -> Run:
-    """Return problems `begin..end` of a run, always with a batch dimension."""
-    rows = []
-    for iteration, seconds, problems, values in run.rows:
-        a, b = np.searchsorted(problems, [begin, end])
-        if a < b:
-            rows.append((iteration, seconds, problems[a:b] - begin, values[a:b]))
-    alone = len(run.objective) == 1
-    factors = {n: (F[None] if alone and F.dim() in (0, 2) else F)[begin:end] for n, F in run.factors.items()}
-    columns: dict[str, Any] = {name: getattr(run, name)[begin:end] for name in PER_PROBLEM}
-    return replace(run, factors=factors, rows=rows, **columns)
-
-
-def concatenate_runs(runs: Sequence[Run]) -> Run:
-    """Join the problems of several runs."""
-    if len(runs) == 1:
-        return runs[0]
-    shifts = np.cumsum([0, *(len(r.objective) for r in runs)])
-    rows = [(i, s, p + shift, v) for r, shift in zip(runs, shifts, strict=False) for i, s, p, v in r.rows]
-    join = lambda name, F: (concatenate if F.dim() == 3 else torch.cat)([r.factors[name] for r in runs])
-    factors = {name: join(name, F) for name, F in runs[0].factors.items()}
-    columns: dict[str, Any] = {name: np.concatenate([getattr(r, name) for r in runs]) for name in PER_PROBLEM}
-    return replace(runs[0], factors=factors, rows=rows, **columns)
-
-
-def _identity(value: Any) -> Hashable:
-    """Return a key that is equal for equal plain values and containers of them; other objects count by address.
-
-    The number that is a term's weight is left out (it may differ within a batch), as is what the term sets itself.
-    """
-    if value is None or isinstance(value, str | int | float | bool | torch.dtype | torch.device):
-        return type(value).__name__, value
-    if isinstance(value, tuple | list):
-        return tuple(map(_identity, value))
-    if isinstance(value, Mapping):
-        return tuple((name, _identity(v)) for name, v in value.items())
-    if isinstance(value, slice):
-        return value.start, value.stop
-    if isinstance(value, partial):
-        return value.func, _identity(value.args), _identity(value.keywords)
-    if isinstance(value, BaseEstimator):
-        return type(value).__name__, _identity(value.get_params(deep=False))
-    if isinstance(value, Term) and is_dataclass(value):
-        given = {f.name: getattr(value, f.name) for f in fields(value) if f.init and f.name != "cache"}
-        if isinstance(given.get("weight"), Real) and isfinite(given["weight"]):
-            del given["weight"]
-        return type(value), _identity(given)
-    return getattr(value, "identity", id(value))
 
 
 @contextmanager

@@ -125,7 +125,7 @@ def test_label_distributions_cost_a_few_copies_of_the_labels():
 @pytest.mark.parametrize(
     "call",
     [
-        "d = as_data(X); d.largest(), d.smallest(), d.mean(), d.filled(), d.sqnorm()",
+        "d = as_data(X); d.largest(), d.smallest(), d.mean(), d.sqnorm()",
         "NMF(5, max_iter=2, tol=0).fit(X)",
         "NMF(5, loss=1, max_iter=2, tol=0).fit(X)",
         "NMF(5, loss=1.5, init='random', max_iter=2, tol=0).fit(X)",
