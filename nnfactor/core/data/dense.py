@@ -17,7 +17,7 @@ from .base import Data, add_product, product_blocks, rows_at_once, slices, sum64
 # Entries of a data set that is stacked with others, at most. A stack copies its data sets, and saves what a sweep costs
 # beside its products: of 100 x 200 entries three quarters of the time, of 300 x 300 half, of 500 x 800 nothing (NMF,
 # k = 10, one thread of an AMD EPYC). A GPU, estimated, has larger fixed costs.
-STACKED_ENTRIES = {"cpu": 1 << 17, "cuda": 1 << 22}
+STACKED_ENTRIES = {"cpu": 1 << 18, "cuda": 1 << 22}
 
 
 class DenseProducts(Data):

@@ -25,7 +25,7 @@ def batch_fit(
     `random_state`, `n_init`, `init`, `transform_method` and `keep_embeddings`; any weights of `NGE`, `N2S2L`,
     `GraphNMF` and `SULF`; different `n_components` that are close, or any of small data (`SemiNMF` and `SULF`: equal
     ones only); and data sets of one shape, such as bootstrap samples, permutations or windows: small dense arrays (on
-    a CPU up to 131,072 entries each) in models without graphs or hidden entries. Estimators that differ in anything
+    a CPU up to 262,144 entries each) in models without graphs or hidden entries. Estimators that differ in anything
     else, or in rules, form batches of their own, as does one with a `callback` or a `batch_size`.
 
     Parameters
