@@ -224,7 +224,8 @@ class SMFA(_MarginalFisher):
         p of the p-nearest-neighbour graph (weights 1; the paper does not print its p, 5 is common practice), or an
         adjacency over all samples.
     pca : "auto", int or None
-        "auto": N_all - N_c, the unlabelled counted.
+        "auto": N_all - N_c, the unlabelled counted, as in the paper. One to three times N_c often classifies better:
+        choose it by cross-validation (docs/findings/n2s2l_accuracy.md).
 
     Attributes
     ----------
