@@ -156,6 +156,24 @@ class Weighted(Data):
         raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
 
 
+def observed_rows(data: Sequence[Data]) -> list[Tensor]:
+    """Tell which rows of factors have an entry that counts, `(rows, 1)`: of samples, which all data share, first."""
+    ones = lambda X, mode: torch.ones(X.shape[mode], 1, dtype=torch.bool, device=X.device)
+    seen = lambda X, mode: cast(Weighted, X).observed(mode) if X.weighted else ones(X, mode)
+    others = [seen(X, mode) for X in data for mode in range(1, X.order)]
+    return [reduce(torch.logical_or, (seen(X, 0) for X in data)), *others]
+
+
+def largest_difference(data: Weighted) -> float:
+    """Find the largest difference of two entries that count, in one feature; of sparse data, of any features."""
+    if not isinstance(data.data, Dense):
+        return float(summary(data)[1] - summary(data)[0])
+    partial = data.samples()
+    X, low = partial.entries, torch.finfo(data.dtype).min
+    most, least = torch.where(partial.seen, X, low).amax(0), torch.where(partial.seen, -X, low).amax(0)
+    return float((most + least).clamp(min=0).max())
+
+
 def floor_of(data: Data) -> float:
     """Compute what a reconstruction is clamped to: far below the precision of entries without their weights."""
     return max(data.largest() * torch.finfo(data.dtype).eps ** 2, tiny(data.dtype))

@@ -107,7 +107,7 @@ def _solve(G: Tensor, B: Tensor, method: str, ridge: float, whole: Tensor) -> Te
     if method == "nnls":
         return nnls(G, B)
     if method == "pinv":
-        return _multiply_rows(B, torch.linalg.pinv(G, hermitian=True))
+        return pseudo_inverse_coefficients(G, B)
     lengths = whole.diagonal().clamp(min=0).sqrt()
     lengths = torch.where(lengths > 0, lengths, 1)
     unit = lambda A: A / lengths[:, None] / lengths
@@ -118,7 +118,12 @@ def _solve(G: Tensor, B: Tensor, method: str, ridge: float, whole: Tensor) -> Te
 
 
 def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
-    """`B G^+`: least-squares coefficients without a sign constraint, float64 (the papers' "as in Li et al.")."""
+    """`B G^+`: least-squares coefficients without a sign constraint, float64 (the papers' "as in Li et al.").
+
+    `G (k, k)`, or `(n, k, k)`: one for each row of B.
+    """
+    if G.dim() == 3:
+        return _multiply_rows(B.double(), torch.linalg.pinv(G.double(), hermitian=True))
     return B.double() @ pseudo_inverse(G.double())
 
 

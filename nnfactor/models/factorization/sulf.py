@@ -24,6 +24,7 @@ from ...core.solve.view_init import start_views
 from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization, limits_of
 from ..shared.fitting import Learnt, Model
+from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients
 from ..shared.labels import LabelledScore, encode_classes
 from ..shared.parameters import Coefficients, nonnegative, one_of, positive
@@ -47,7 +48,7 @@ from .sulf_labels import LabelledModel, classify_samples, predict_classes
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
+class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # type: ignore[misc]
     """Semi-supervised unified latent factors: views `X^p (n x m_p) ~ V U^p'` share V >= 0; W tells classes from it.
 
     Minimises (Jiang et al. 2014, Eq. 11), with weights pi on the simplex and Y one-hot labels,
@@ -105,13 +106,15 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
     n_init : int, restarts, run as one batch; the best is kept
     max_iter : int, iterations at most; 0 publishes the start
     tol : float, when to stop, as for `NMF`; the last half per cent is slow and changes no class. 0: exactly `max_iter`
-    transform_method : {"nnls", "pinv"}
-        How V of samples is computed with all U^p fixed: exact weighted nonnegative least squares, or without the sign.
+    transform_method : {"nnls", "pinv"}, how V of samples is computed: exact nonnegative least squares, or of any sign
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the views, float64 if they differ
     callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
+    missing : {"nan", "unstored"} or None
+        What is missing, as for `NMF`; a sample may lack whole views. For listed views `weights` of `fit` and
+        `transform` are a list of arrays or None. A view is scaled by what is observed of it.
 
     Attributes
     ----------
@@ -142,8 +145,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
     `X` is a list of views (n_samples, m_p) of the same samples in the same order, each an array, tensor, DataFrame or
     scipy sparse matrix; or one of them, which is one view. `y` marks unlabelled samples by -1 and NaN among numbers, by
     None, NaN, -1 and "-1" among strings and objects; without any label the label terms are absent, and `predict`
-    refuses. `transform` takes the same views, and labels have no part in it. FloatingPointError: v_rule="printed"
-    diverged, or weights are far from the data's scale.
+    refuses. `transform` takes the same views. FloatingPointError: v_rule="printed" diverged, or weights are far off.
 
     The paper's values: beta=1e8, gamma=100, lam=1000, exponent=0.5, v_rule="printed", scale_views=False,
     classifier="coef". Its variants: SULF1 is beta=0 and ridge regression on `embedding_`, SULF2 one view, SULF3
@@ -153,7 +155,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
     the labels, k = 50, three splits, on digits (mfeat) / images (MSRC-v1) / documents (Reuters, five languages), %
     right of the others: 95.5 / 82.4 / 65.6; start="two_stage" 95.8 / 83.1 / 65.1; NMF of all views and the same ridge
     95.7 / 81.1 / 65.0; classifier="coef" 88.4 / 68.3 / 46.5; with lam=1 too (one or two views), 73.9 / 54.0 / 45.1.
-    So labels hardly improve the bases; what helps is to classify by what was computed without them.
+    So labels hardly improve the bases; it helps to classify by what was computed without them.
 
     Examples
     --------
@@ -184,6 +186,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
     start: Literal["one_stage", "two_stage"] = "one_stage"
     classifier: Literal["ridge", "coef"] = "ridge"
     alpha: float | Literal["cv"] = "cv"
+    missing: Missing = None
     view_weights_: np.ndarray = field(init=False)
     view_scales_: np.ndarray = field(init=False)
     view_errors_: np.ndarray = field(init=False)
@@ -207,8 +210,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
         check_is_fitted(self)
         rows = read_coefficients(V, self._n_features_out)
         with strict_precision(rows.device):
-            bases = [place_factor(U, rows) for U in self.factors_]
-            views = [multiply_transposed(rows.to(U.dtype), U) for U in bases]
+            views = [multiply_transposed(rows.to(U.dtype), U) for U in (place_factor(F, rows) for F in self.factors_)]
         given: list[Any] = views if isinstance(V, Tensor) else [X.numpy() for X in views]
         return given[0] if self._views is None else given
 
@@ -231,16 +233,16 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
 
     def to_cp(self) -> Any:
         """As for `NMF`, with one view (else ValueError)."""
-        if len(getattr(self, "factors_", ())) > 1:
-            raise ValueError(f"{len(self.factors_)} views are not one tensor; use embedding_ and factors_")
+        if (n := len(getattr(self, "factors_", ()))) > 1:
+            raise ValueError(f"{n} views are not one tensor; use embedding_ and factors_")
         return super().to_cp()
 
     @property
     def _signed(self) -> bool:
         return self.signed == "semi"
 
-    def _read(self, X: Any, reset: bool) -> Inputs:
-        return read_views(self, X, reset=reset, signed=self._signed)
+    def _read(self, X: Any, reset: bool, weights: Any = None) -> Inputs:
+        return read_views(self, X, reset=reset, signed=self._signed, weights=weights)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Classes and one-hot labels; the scales of the views and the unit of the objective."""
@@ -354,8 +356,7 @@ class SULF(LabelledScore, ClassifierMixin, Factorization):  # type: ignore[misc]
         total, relative = measure_residuals(model, factors)
         return {"reconstruction_err_": total, "view_errors_": relative}
 
-    def _coefficients(self, inputs: Inputs) -> Tensor:
-        """`min sum_p pi_p ||x^p - v U^p'||^2` over v >= 0 with U^p and pi fixed; labels have no part in it."""
+    def _coefficients(self, inputs: Inputs) -> Tensor:  # labels have no part in it
         return self._solve(*normal_equations(inputs, self.factors_, self._sizes, self.view_weights_))
 
     def _solve(self, G: Tensor, B: Tensor) -> Tensor:

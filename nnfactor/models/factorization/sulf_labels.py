@@ -23,7 +23,7 @@ from ..classification.ridge import fit_coefficients
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs
 from ..shared.labels import decide, decode_labels, nearest_distribution, place_labels
-from ..shared.views import normal_equations
+from ..shared.views import lengths_of_views, normal_equations
 
 FIRST = 200  # iterations without labels at most: a number of their own, so that a warm start goes on as one fit would
 
@@ -97,9 +97,8 @@ def classify_samples(
     if estimator.classifier == "ridge":
         G, B = normal_equations(inputs, found["factors_"], found["_sizes"], found["view_weights_"])
         blind = estimator._solve(G, B)
-        coef, intercept, shown["alpha_"] = _fit_ridge(
-            blind, G.diagonal().sqrt(), learnt["targets"], known, estimator.alpha
-        )
+        lengths = lengths_of_views(found["factors_"], found["_sizes"], found["view_weights_"], blind)
+        coef, intercept, shown["alpha_"] = _fit_ridge(blind, lengths, learnt["targets"], known, estimator.alpha)
         shown |= {"ridge_coef_": inputs.to_caller(coef), "ridge_intercept_": inputs.to_caller(intercept)}
         scores = _score(blind, coef, intercept)
     else:

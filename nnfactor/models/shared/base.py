@@ -17,7 +17,7 @@ from torch import Tensor
 from ...core import Rule, Run, Term, run, step
 from ...core.arrays import Array
 from ...core.data.base import Data
-from ...core.data.weighted import Weighted
+from ...core.data.weighted import Weighted, observed_rows
 from ...core.factors import as_factor, components
 from ...core.solve import init
 from ...core.solve.nnls import nnls, normal_equations, pseudo_inverse_coefficients, weighted_coefficients
@@ -84,8 +84,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         else:
             given = given_start(self.init, model.data[0], model.shapes, free=self._signed)
             factors = [F / scale for F, scale in zip(given, model.scales, strict=True)]
-        if model.data[0].weighted:  # without an entry nothing would ever change these rows
-            factors = [F * cast(Weighted, model.data[0]).observed(mode) for mode, F in enumerate(factors)]
+        if any(X.weighted for X in model.data):  # without an entry nothing would ever change these rows
+            factors = [F * seen for F, seen in zip(factors, observed_rows(model.data), strict=True)]
         factors = [model.within[n](F) if n in model.within else F for n, F in zip(model.shapes, factors, strict=True)]
         return dict(zip(model.names, factors, strict=True))
 

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeVar
 
-import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from .base import Factorization
@@ -103,9 +102,9 @@ def _given(estimators: list[Any], X: Any, y: Any, weights: Any) -> list[Given]:
     """Pair every estimator with what it is given; the same objects are read once."""
     if not _is_list_of_data(X, listed_views=type(estimators[0])._listed_views):
         return [Given(X, y, weights)] * len(estimators)
-    columns = [list(X)]
-    for name, values, dimensions in (("y", y, 1), ("weights", weights, 2)):
-        several = isinstance(values, list | tuple) and all(np.ndim(v) >= dimensions for v in values)
+    columns, dimensions = [list(X)], 2 + type(estimators[0])._listed_views
+    for name, values, least in (("y", y, 1), ("weights", weights, dimensions)):
+        several = isinstance(values, list | tuple) and all(_dimensions(v) >= least for v in values)
         columns.append(list(values) if several else [values] * len(X))
         if len(columns[-1]) != len(X):
             raise ValueError(
@@ -127,6 +126,13 @@ def _is_list_of_data(X: Any, listed_views: bool) -> bool:
     if listed_views:
         return all(_is_list_of_data(views, listed_views=False) for views in X)
     return all(len(getattr(data, "shape", ())) >= 2 for data in X)
+
+
+def _dimensions(values: Any) -> int:
+    """Count the dimensions of an array, or of nested lists by their first elements."""
+    if hasattr(values, "shape"):
+        return len(values.shape)
+    return 1 + _dimensions(values[0]) if isinstance(values, list | tuple) and len(values) else 0
 
 
 def _warn(estimators: list[E]) -> None:

@@ -1,7 +1,10 @@
 """What estimators take that know missing and weighted entries."""
 
 import warnings
+from collections.abc import Sequence
 from typing import Any, Literal, Self, cast
+
+from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.data.weighted import Weighted
@@ -77,12 +80,17 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
 
 def warn_of_unobserved(estimator: Any, data: Weighted, stacklevel: int) -> None:
     """Warn of samples and features that have no entry that counts."""
-    missing = [int((~data.observed(mode)).sum()) for mode in range(data.order)]
+    names = ["features"] if data.order == 2 else [f"slices of mode {b}" for b in range(1, data.order)]
+    warn_of_unseen(estimator, [data.observed(mode) for mode in range(data.order)], names, stacklevel + 1)
+
+
+def warn_of_unseen(
+    estimator: Any, observed: Sequence[Tensor], others: Sequence[str] | None = None, stacklevel: int = 2
+) -> None:
+    """Warn of rows of factors that have no entry that counts; `others` names those of all factors but the first."""
+    missing = [int((~seen).sum()) for seen in observed]
     if any(missing):
-        names = [
-            "samples",
-            *(["features"] if data.order == 2 else [f"slices of mode {b}" for b in range(1, data.order)]),
-        ]
+        names = ["samples", *(others or [f"features of view {p}" for p in range(len(missing) - 1)])]
         found = " and ".join(f"{count} {name}" for count, name in zip(missing, names, strict=True) if count)
         told = (
             f"{type(estimator).__name__}: {found} without any observed entry; their coefficients are 0, or what other "

@@ -5,7 +5,8 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,19 +15,23 @@ from torch import Tensor
 
 from ...core.arrays import as_numbers
 from ...core.data.base import Data
-from ...core.factors import as_factor, gram
+from ...core.data.weighted import Weighted, largest_difference, observed_rows
+from ...core.factors import as_factor
 from ...core.rules.closed_form import unconstrained
+from ...core.solve.nnls import normal_equations as least_squares_of
 from .fitting import Model
+from .hidden import warn_of_unseen
 from .inputs import Inputs, given_array, place_factor, read
 from .scikit_learn import BaseEstimator
 
 
 class View(BaseEstimator):
-    """Feature count and names of one view, where `read` keeps them; and where and in which dtype it is worked on."""
+    """Feature count and names of one view, where `read` keeps them; where, in which dtype, and what is missing."""
 
-    def __init__(self, device: Any = "auto", dtype: Any = "auto") -> None:
+    def __init__(self, device: Any = "auto", dtype: Any = "auto", missing: Any = None) -> None:
         self.device = device
         self.dtype = dtype
+        self.missing = missing
 
 
 def listed_views(X: Any) -> list[Any] | None:
@@ -55,10 +60,11 @@ def listed_views(X: Any) -> list[Any] | None:
     return list(X)
 
 
-def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> Inputs:
+def read_views(estimator: Any, X: Any, reset: bool, signed: bool, weights: Any = None) -> Inputs:
     """Read every view as `read` does, on one device and in one dtype; errors name the view. Returns the first of them.
 
     The estimator keeps what it must know of listed views in `_views`; one array is read as by every other estimator.
+    `weights` of entries are a list for listed views, None for one whose entries count alike.
     """
     listed = listed_views(X)
     if reset:
@@ -67,10 +73,22 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool) -> Inputs:
     views = [X] if listed is None else listed
     if len(views) != len(known):
         raise ValueError(f"X has {len(views)} views, {type(estimator).__name__} was fitted with {len(known)}")
+    complete = not hasattr(estimator, "missing")
     if estimator._views is None:
-        inputs = [read(estimator, views[0], reset=reset, signed=signed)]
+        inputs = [read(estimator, views[0], reset=reset, signed=signed, weights=weights, complete=complete)]
     else:
-        inputs = read_all(views, known, reset, signed, one_device(views, estimator.device), estimator.dtype)
+        where, given = one_device(views, estimator.device), weights
+        if weights is not None and (not isinstance(weights, list | tuple) or len(weights) != len(views)):
+            raise ValueError(f"weights must be a list of {len(views)}, an array or None for each view")
+        for view in known if reset and not complete else []:
+            view.missing = estimator.missing
+        inputs = read_all(views, known, reset, signed, where, estimator.dtype, weights=given, complete=complete)
+    data = [view.data for view in inputs]
+    if any(X.weighted for X in data):
+        if signed:
+            raise ValueError("signed='semi' takes complete views; fill what is missing, or shift negative entries")
+        if reset:
+            warn_of_unseen(estimator, observed_rows(data), stacklevel=8)
     if reset and estimator._views is not None:
         estimator.n_features_in_ = [view.n_features_in_ for view in known]
     return replace(inputs[0], views=tuple(inputs))
@@ -143,14 +161,26 @@ def mean_energy(sources: Sequence[Inputs], scales: Sequence[float], left_out: Se
 def normal_equations(
     inputs: Inputs, bases: Sequence[Any], sizes: np.ndarray, weights: np.ndarray
 ) -> tuple[Tensor, Tensor]:
-    """Return `sum_p pi_p U^p'U^p` (k, k) and `sum_p pi_p X^p U^p` (n, k) of views divided by their sizes, float64."""
+    """Return `sum_p pi_p U^p'U^p` (k, k) and `sum_p pi_p X^p U^p` (n, k) of views divided by their sizes, float64.
+
+    Where entries are hidden or weighted the first is `(n, k, k)`, one for each sample.
+    """
     G = B = torch.zeros(1, dtype=torch.float64, device=inputs.data.device)
     for view, basis, size, pi in zip(inputs.views, bases, sizes, weights, strict=True):
         data = view.data
         U = as_factor((place_factor(basis, G).double() / size).to(data.dtype))
-        linear_minus = data.mttkrp([U.new_empty(data.shape[0], U.shape[1]), U], 0)
-        G, B = G + float(pi) * gram(U.double()), B + (float(pi) * view.scale / size) * linear_minus.double()
+        pieces = list(least_squares_of(data, [U]))
+        own = torch.cat([g for g, _ in pieces]) if data.weighted else pieces[0][0]
+        G, B = G + float(pi) * own, B + (float(pi) * view.scale / size) * torch.cat([b for _, b in pieces])
     return G, B
+
+
+def lengths_of_views(bases: Sequence[Any], sizes: np.ndarray, weights: np.ndarray, like: Tensor) -> Tensor:
+    """Compute the lengths of components in all views divided by their sizes, `(k,)`, in the dtype of `like`."""
+    columns = [
+        (place_factor(U, like).to(like.dtype) / size).square().sum(0) for U, size in zip(bases, sizes, strict=True)
+    ]
+    return reduce(torch.add, [float(pi) * squares for pi, squares in zip(weights, columns, strict=True)]).sqrt()
 
 
 def measure_residuals(model: Model, factors: Sequence[Tensor]) -> tuple[float, np.ndarray]:
@@ -209,21 +239,28 @@ def read_all(
     dtype: Any,
     tensors: bool = False,
     name: str = "view {}",
+    weights: Sequence[Any] | None = None,
+    complete: bool = True,
 ) -> list[Inputs]:
     """Read views, or tensors, in one dtype: float64, where they differ; errors call them by `name`."""
     inputs = []
     for p, (view, keep) in enumerate(zip(views, known, strict=True)):
         try:
             keep = keep.set_params(device=device, dtype=dtype)
-            inputs.append(read(keep, view, reset=reset, signed=signed, tensors=tensors))
+            own: dict[str, Any] = {"weights": weights[p] if weights else None, "complete": complete}
+            inputs.append(read(keep, view, reset=reset, signed=signed, tensors=tensors, **own))
         except (ValueError, TypeError) as error:
             raise type(error)(f"{name.format(p)}: {error}") from error
     alike = len({one.data.dtype for one in inputs}) == 1
-    return inputs if alike else read_all(views, known, reset, signed, device, "float64", tensors, name)
+    return (
+        inputs if alike else read_all(views, known, reset, signed, device, "float64", tensors, name, weights, complete)
+    )
 
 
 def _spread(data: Data) -> float:
     """Find the largest difference between two samples in one feature."""
+    if data.weighted:
+        return largest_difference(cast(Weighted, data))
     X = data.samples()
     if sp.issparse(X):
         return float((X.max(axis=0) - X.min(axis=0)).max())
