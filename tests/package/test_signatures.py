@@ -22,7 +22,8 @@ PLAIN = (
 EMBEDDING = (
     "n_discriminative=None, alpha=10.0, graph='marginal_fisher', solver='auto', basis_rule='exact', inner='cg', "
     "inner_iter='auto', inner_tol=None, sample_shape=None, transform_method='nnls', keep_embeddings=False, ridge=0.1, "
-    "classifier='nearest_neighbor', metric='euclidean', coefficients='discriminative', missing=None"
+    "classifier='nearest_neighbor', metric='euclidean', coefficients='discriminative', missing=None, "
+    "terms=None"
 )
 NEIGHBOURS = "lam=1.0, graph='knn', n_neighbors=5, scale_free=False, solver='multiplicative', "
 SHRUNK = "transform_method='nnls', ridge=0.1)"
@@ -52,7 +53,7 @@ SIGNATURES = {
 FACTORIZATIONS = {  # they also hold what is not a parameter
     "ConstrainedNMF": f"{LONG}solver='multiplicative', {SHRUNK}",
     "Coupled": f"{LONG}modes, weights=None, solver='auto', transform_method='nnls')",
-    "GraphNMF": f"{LONG}{NEIGHBOURS}{SHRUNK[:-1]}, missing=None)",
+    "GraphNMF": f"{LONG}{NEIGHBOURS}{SHRUNK[:-1]}, missing=None, terms=None)",
     "LNMF": f"{FIRST}max_iter=200, tol=0.0, {RUN}, {SHRUNK}",
     "N2S2L": f"{LONG}{EMBEDDING}, beta=1.0, neighbors=5)",
     "NGE": f"{LONG}{BATCHES}{EMBEDDING})",

@@ -12,6 +12,7 @@ from ...core.factors import normalize_columns
 from ...core.labels import encode_optional_labels
 from ...graphs import knn_graph
 from ..shared.base import Factorization, cp_model
+from ..shared.constraints import with_own_terms
 from ..shared.fitting import Learnt, Model
 from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs
@@ -57,6 +58,7 @@ class GraphNMF(HiddenEntries, Factorization):
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
     missing : {"nan", "unstored"} or None, what is missing, as for `NGE`
+    terms : list of `nnfactor.core.Term`, or function, optional, terms of your own, as for `NGE`
 
     Attributes
     ----------
@@ -85,6 +87,7 @@ class GraphNMF(HiddenEntries, Factorization):
     transform_method: ShrunkCoefficients = "nnls"
     ridge: Ridge = 0.1
     missing: Missing = None
+    terms: Any = None
     graph_: Graph = field(init=False)
     classes_: np.ndarray = field(init=False)
 
@@ -109,7 +112,8 @@ class GraphNMF(HiddenEntries, Factorization):
             basis, embedding = named.get(self.solver, (multiplicative, multiplicative))
             rules, method = {"U1": basis, "V": embedding}, step
         normalize: dict[str, Any] = {"normalize": normalize_columns} if self.scale_free else {}
-        return cp_model(inputs, k, terms, rules, method, **normalize)
+        model = cp_model(inputs, k, terms, rules, method, **normalize)
+        return model if self.terms is None else with_own_terms(self, model)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()

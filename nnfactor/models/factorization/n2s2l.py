@@ -58,6 +58,7 @@ class N2S2L(NGE):
     metric : {"euclidean", "cosine"}, of `predict`
     coefficients : {"discriminative", "all"}, which ones `predict` compares, as for `NGE`
     missing : {"nan", "unstored"} or None, what is missing, as for `NGE`
+    terms : list of `nnfactor.core.Term`, or function, optional, terms of your own, as for `NGE`
 
     Attributes
     ----------

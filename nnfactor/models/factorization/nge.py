@@ -14,6 +14,7 @@ from ...core.factors import normalize_columns
 from ...core.labels import encode_labels
 from ...graphs import marginal_fisher_graphs
 from ..shared.base import Factorization, cp_model, mode_names
+from ..shared.constraints import with_own_terms
 from ..shared.fitting import Learnt, Model, restore_on_error
 from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs
@@ -132,6 +133,8 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
     missing : {"nan", "unstored"} or None
         What is missing, as for `NMF`. Neighbours are then found by the distance over the features that two samples have
         in common, scaled up to all; a graph that is given is used as it is.
+    terms : list of `nnfactor.core.Term`, or function, optional
+        Terms of your own, as for `NMF`. With one that depends on lengths bases keep theirs, and "auto" has no momentum.
 
     Attributes
     ----------
@@ -174,6 +177,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
     metric: Metric = "euclidean"
     coefficients: Compared = "discriminative"
     missing: Missing = None
+    terms: Any = None
     graph_: tuple[Graph, Graph] = field(init=False)
     classes_: np.ndarray = field(init=False)
     n_discriminative_: int = field(init=False)
@@ -211,7 +215,8 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
             method = step
         terms = [Fit(inputs.data, names), *graphs]
         # Eqs. 24-25 once, of the results: the norms in the weights make the rules independent of the lengths of columns
-        return cp_model(inputs, self.n_components, terms, rules, method, normalize=normalize_columns)
+        model = cp_model(inputs, self.n_components, terms, rules, method, normalize=normalize_columns)
+        return model if self.terms is None else with_own_terms(self, model)
 
     def _graph_terms(self, names: tuple[str, ...], learnt: Learnt) -> list[Laplacian]:
         """Put each graph on its columns of V, weighed by the column norms of the bases."""

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Block, Fit, Quad, Term, compose, her, multiplicative, projected_gradient
+from ...core import Block, Fit, Quad, Term, compose, her, multiplicative, projected_gradient, step
 from ...core.data.as_data import as_tensor, is_sparse
 from ...core.data.base import Data
 from ...core.factors import as_factor
@@ -144,6 +144,18 @@ def constrain(estimator: Any, model: Model, beta: float) -> Model:
     return replace(model, **changed)
 
 
+def with_own_terms(estimator: Any, model: Model) -> Model:
+    """Return the model with the terms of the user's own.
+
+    Where one penalises lengths, momentum must not bring bases to length one between the sweeps: they have none then.
+    """
+    own = _own_terms(estimator, model)
+    if not own:
+        return model
+    method = model.method if all(term.scale_free for term in own) else step
+    return replace(model, terms=[*model.terms, *own], method=method, padded=False)
+
+
 def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], scale: float) -> Tensor | None:
     """Compute coefficients of new samples within the set of V, and with L1 and L2 on it; None where nothing is asked.
 
@@ -196,9 +208,9 @@ def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
 def is_asked(estimator: Any) -> bool:
     """Tell whether an estimator asks anything of its factors."""
     wanted = ("penalties", "fixed", "bounds", "simplex", "terms")
-    return any(getattr(estimator, name) is not None for name in wanted) or bool(
-        estimator.alpha_W or _alpha_H(estimator)
-    )
+    if any(getattr(estimator, name, None) is not None for name in wanted):
+        return True
+    return hasattr(estimator, "alpha_W") and bool(estimator.alpha_W or _alpha_H(estimator))
 
 
 def _rule_within(name: str, rule: Any, within: Within | None, beta: float) -> Any:

@@ -59,7 +59,7 @@ def _check_model(estimator: Any, order: int, kind: type[Exception] = ValueError)
 
 def _check_batches(estimator: Any, data: Data) -> None:
     """Refuse tensors with hidden entries, whose sums would be of all combinations of features, and constraints."""
-    if hasattr(estimator, "penalties") and is_asked(estimator):
+    if is_asked(estimator):
         raise ValueError(
             "mini-batches take no penalties, bounds, fixed entries, simplex or terms; use fit with batch_size=None"
         )

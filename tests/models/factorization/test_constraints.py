@@ -1,5 +1,7 @@
 """Penalties, fixed entries, bounds, simplex rows and terms of one's own, against references written out."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.decomposition import NMF as ScikitLearn
 
-from nnfactor import NMF, NTF, batch_fit, penalties
+from nnfactor import N2S2L, NGE, NMF, NTF, GraphNMF, batch_fit, penalties
 from nnfactor.core import L2, Block, Quad, Term
 from nnfactor.core.solve.simplex_coefficients import simplex_coefficients
 
@@ -170,6 +172,59 @@ def test_terms_of_ones_own():
         [NMF(4, terms=[L2("V", 0.1), L2("U1", 0.1)], init="random", random_state=s, max_iter=50) for s in (0, 1)], X
     )
     assert a.loss_ != b.loss_
+
+
+class Near(Term):
+    """`weight ||F - target||^2`."""
+
+    def __init__(self, on, target, weight):
+        self.on, self.target, self.weight = on, target, weight
+
+    factor_names = property(lambda self: (self.on,))
+
+    def value(self, factors):
+        return self.weight * (factors[self.on] - self.target).square().sum((-2, -1))
+
+    def block(self, factors, name):
+        weights = torch.full_like(self.target[:1], self.weight)
+        return Block((Quad(weights),), self.weight * self.target)
+
+
+LABELLED = {
+    "NGE": lambda **kw: NGE(4, n_discriminative=2, **kw),
+    "NGE, mu": lambda **kw: NGE(4, n_discriminative=2, solver="mu", **kw),
+    "NGE, m_matrix": lambda **kw: NGE(4, n_discriminative=2, solver="m_matrix", **kw),
+    "NGE, hals": lambda **kw: NGE(4, n_discriminative=2, solver="hals", **kw),
+    "N2S2L": lambda **kw: N2S2L(4, n_discriminative=2, **kw),
+    "GraphNMF": lambda **kw: GraphNMF(4, **kw),
+    "GraphNMF, auto": lambda **kw: GraphNMF(4, scale_free=True, solver="auto", **kw),
+}
+
+
+@pytest.mark.parametrize("make", LABELLED.values(), ids=LABELLED)
+def test_own_terms_of_label_models(make):
+    y = np.arange(50) % 3 - 1
+    target = torch.from_numpy(RNG.random((30, 4)))
+    how = {"random_state": 0, "max_iter": 300, "tol": 0}
+    near = Near("U1", target, 100.0)
+    plain, model = make(**how).fit(X, y), make(terms=[near], **how).fit(X, y)
+    distance = lambda m: np.abs(m.factors_[0] - target.numpy()).max()
+    assert distance(model) < 0.5 * distance(plain)
+    objective = model.history_["objective"]
+    assert (np.diff(objective) <= 1e-9 * objective[0]).all()
+    several = lambda: [make(terms=[near], init="random", **{**how, "random_state": s, "max_iter": 30}) for s in (0, 1)]
+    for one, alone in zip(batch_fit(several(), X, y), several(), strict=True):
+        np.testing.assert_allclose(one.loss_, alone.fit(X, y).loss_, rtol=1e-8)
+    assert make(terms=[near], n_init=2, **{**how, "max_iter": 5}).fit(X, y).restarts_["loss"].shape == (2,)
+    np.testing.assert_allclose(clone(model).fit(X, y).loss_, model.loss_, rtol=1e-9)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).transform(X), model.transform(X))
+    with pytest.raises(ValueError, match="terms depend on 'W', which is no factor"):
+        make(terms=[Near("W", target, 1.0)]).fit(X, y)
+
+
+def test_streams_take_no_own_terms():
+    with pytest.raises(ValueError, match="mini-batches take no penalties"):
+        NGE(4, n_discriminative=2, terms=[Near("U1", torch.ones(30, 4), 1.0)]).partial_fit(X, np.arange(50) % 2)
 
 
 def test_tensors_missing_entries_and_restarts():
