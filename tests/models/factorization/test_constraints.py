@@ -342,3 +342,30 @@ def test_numbers_of_numpy_are_numbers():
         assert penalties.L1(weight).weight == weight
     model = NMF(4, bounds={"V": np.array([0.0, 0.3])}, **KW).fit(X)
     assert model.embedding_.max() <= 0.3
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("k, rank, total", [(1, 1, 1.0), (3, 3, 1.0), (12, 12, 1e-3), (12, 5, 7.0), (30, 30, 1.0)])
+def test_simplex_coefficients_are_optimal(k, rank, total, own):
+    """By the conditions of optimality: one multiplier holds for positive entries, and none of the others would gain."""
+    U = RNG.random((40, rank)) @ RNG.random((rank, k))
+    X = RNG.dirichlet(np.full(k, 0.3), 300) @ U.T * total + 0.2 * RNG.standard_normal((300, 40))
+    G, B = torch.from_numpy(U.T @ U), torch.from_numpy(X @ U)
+    V = simplex_coefficients(G.expand(300, k, k).clone() if own else G, B, total)
+    assert (V >= 0).all()
+    torch.testing.assert_close(V.sum(1), torch.full((300,), total, dtype=torch.float64), rtol=1e-12, atol=0)
+    gradient = V @ G - B
+    multiplier = (gradient * V).sum(1, keepdim=True) / total
+    size = B.abs().amax(1, keepdim=True) + total * G.diagonal().max()
+    assert ((gradient - multiplier) / size).min() > -1e-9
+    assert (((gradient - multiplier) * V).abs() / (size * total)).max() < 1e-9
+
+
+def test_rows_that_exchanges_do_not_settle_are_solved(monkeypatch):
+    from nnfactor.core.solve import simplex_coefficients as module
+
+    U = RNG.random((20, 6))
+    G, B = torch.from_numpy(U.T @ U), torch.from_numpy(RNG.random((50, 20)) @ U)
+    found = simplex_coefficients(G, B)
+    monkeypatch.setattr(module, "ROUNDS", 0)
+    torch.testing.assert_close(simplex_coefficients(G, B), found, rtol=1e-8, atol=1e-10)
