@@ -1,5 +1,8 @@
 """Consensus of restarts: components that are found again, outliers, spread, usages."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -91,6 +94,59 @@ def test_tensors_have_a_median_for_each_mode():
 def test_one_component_has_no_silhouette():
     found = consensus(NMF(1, init="random", n_init=4, random_state=0).fit(X))
     assert np.isnan(found.stability).all() and found.stable.tolist() == [True]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_stable_signatures_of_breast_cancers_are_found_again_by_other_restarts():
+    file = Path(os.environ.get("NNFACTOR_DATA", "")) / "sbs96_21breast.npz"
+    if "NNFACTOR_DATA" not in os.environ or not file.exists():
+        pytest.skip("NNFACTOR_DATA names no folder with sbs96_21breast.npz")
+    counts = np.load(file)["X"].T.astype(float)
+    make = lambda k, seed: NMF(
+        k, loss="kullback-leibler", init="random", n_init=50, random_state=seed, max_iter=500, normalize="l1"
+    )
+    for k in (3, 4):
+        a, b = (consensus(make(k, seed).fit(counts)) for seed in (0, 1))  # seeds draw disjoint sets of starts
+        cosines = unit(a.components.T).T @ unit(b.components.T)
+        assert a.stable.sum() >= 3 and b.stable.sum() >= 3
+        assert (cosines.max(1)[a.stable] > 0.95).all() and (cosines.max(0)[b.stable] > 0.95).all()
+
+
+def test_failed_restarts_are_counted_and_left_out():
+    models = [clone(MODEL).set_params(n_init=1, random_state=s).fit(X) for s in range(5)]
+    wanted = consensus(models[:4])
+    models[4].loss_ = float("nan")
+    models[4].factors_ = [np.full((20, 3), np.nan)]
+    found = consensus(models)
+    assert (found.n_restarts, found.n_failed) == (4, 1) and found.density.shape == (4, 3)
+    np.testing.assert_array_equal(found.components, wanted.components)
+    failed = clone(MODEL).fit(X)
+    failed.restarts_["loss"] = np.where(np.arange(8) == 2, np.inf, failed.restarts_["loss"])
+    assert (consensus(failed).n_restarts, consensus(failed).n_failed) == (7, 1)
+    with pytest.raises(ValueError, match="there are 1 restarts with a finite loss"):
+        consensus(models[3:])
+
+
+@pytest.mark.parametrize("shape", ["constant", "zero"])
+def test_constant_components_have_no_nan(shape):
+    models = [clone(MODEL).set_params(n_init=1, random_state=s).fit(X) for s in range(4)]
+    for m in models:
+        m.factors_[0][:, 1] = 1.0 if shape == "constant" else 0.0
+    found = consensus(models, density_threshold=2)
+    for values in (found.components, found.stability, found.share, found.spread[0], found.density):
+        assert np.isfinite(values).all()
+
+
+def test_every_restart_reports_the_same_quantities():
+    found = consensus(MODEL, density_threshold=0.05)
+    assert found.density.shape == (8, 3) and found.stability.shape == found.share.shape == found.stable.shape == (3,)
+    np.testing.assert_array_equal(found.share, (found.density <= 0.05).mean(0))
+
+
+def test_the_same_restarts_give_the_same_consensus():
+    first, second = (consensus(clone(MODEL).fit(X), X) for _ in range(2))
+    np.testing.assert_array_equal(first.components, second.components)
+    np.testing.assert_array_equal(first.embedding, second.embedding)
 
 
 @pytest.mark.parametrize(
