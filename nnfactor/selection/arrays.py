@@ -1,5 +1,6 @@
 """Parts of data as users hand them in: blocks of two modes, and entries that are hidden."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ def as_indexable(X: Any, sample_shape: Any = None) -> Any:
         raise TypeError(f"X is {type(X).__name__}, of which no blocks can be taken; hand in the array it was made of")
     if is_sparse(X):
         if len(X.shape) > 2:
-            return X if isinstance(X, Tensor) else make_sparse(*coordinates(X), X.shape)
+            return X if isinstance(X, Tensor) else make_sparse(*_stored(X), X.shape)
         if sample_shape is not None:
             raise ValueError("sample_shape folds flattened rows, which are sparse here; hand in the folded array")
         return to_csr(as_scipy(X))
@@ -44,9 +45,40 @@ def swap(X: Any) -> Any:
     return sp.csr_array(X.T) if is_sparse(X) else X.swapaxes(0, 1)
 
 
+def scale_rows(F: Any, by: np.ndarray) -> Any:
+    """Multiply every row of a factor by a number, in its own precision."""
+    if isinstance(F, Tensor):
+        return F * torch.from_numpy(by).to(F)[:, None]
+    return F * by.astype(F.dtype)[:, None]
+
+
+def scale_modes(X: Any, by: Sequence[np.ndarray]) -> Any:
+    """Multiply every slice of every mode by a number; a copy, at least float32."""
+    if is_sparse(X):
+        places, values = _stored(X)
+        for index, numbers in zip(places, by, strict=True):
+            values = values * numbers[index].astype(values.dtype)
+        made = make_sparse(places, values, X.shape)
+        return made.to(X.device) if isinstance(X, Tensor) else made
+    if isinstance(X, Tensor):
+        scaled = X.detach().to(torch.promote_types(X.dtype, torch.float32))
+        shaped = lambda numbers, mode: torch.from_numpy(numbers).to(scaled).reshape(-1, *[1] * (X.dim() - 1 - mode))
+    else:
+        scaled = X.astype(np.promote_types(X.dtype, np.float32))
+        shaped = lambda numbers, mode: numbers.astype(scaled.dtype).reshape(-1, *[1] * (X.ndim - 1 - mode))
+    for mode, numbers in enumerate(by):
+        scaled = scaled * shaped(numbers, mode)
+    return scaled
+
+
+def _stored(X: Any) -> tuple[list[np.ndarray], np.ndarray]:
+    """Read the places and the values that sparse data store."""
+    return coordinates(X if isinstance(X, Tensor) else X.tocoo())
+
+
 def stored_entries(X: Any) -> list[np.ndarray]:
     """Find the places of the entries that sparse data store, one index for each mode."""
-    return list(coordinates(X)[0]) if is_sparse(X) else []
+    return list(_stored(X)[0]) if is_sparse(X) else []
 
 
 def counted_entries(X: Any, weights: Any) -> Any:
@@ -70,7 +102,7 @@ def hide_entries(X: Any, at: list[np.ndarray]) -> Any:
         hidden = X.astype(np.promote_types(X.dtype, np.float32))
         hidden[tuple(at)] = np.nan
         return hidden
-    places, values = coordinates(X)
+    places, values = _stored(X)
     both = [np.concatenate(pair) for pair in zip(places, at, strict=True)]
     return make_sparse(both, np.concatenate([values, np.full(len(at[0]), np.nan, values.dtype)]), X.shape)
 

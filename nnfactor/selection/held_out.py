@@ -1,47 +1,97 @@
 """Loss of entries that a fit has not seen: of blocks (bi-cross-validation), and of scattered ones (speckled)."""
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from sklearn.base import clone
 from torch import Tensor
 
+from ..core.data.weighted import Weighted
+from ..core.labels import to_host
+from ..metrics.components import unit_columns
 from ..models.factorization.nmf import NMF
 from ..models.shared.bases import mean_loss, read_for_score
 from ..models.shared.batch import batch_fit
+from ..models.shared.constraints import is_asked
 from ..models.shared.inputs import Inputs, as_float64
 from ..models.shared.parameters import loss_exponent
-from .arrays import counted_entries, hide_entries, mark_entries, stored_entries, swap, take
+from .arrays import (
+    counted_entries,
+    hide_entries,
+    mark_entries,
+    scale_modes,
+    scale_rows,
+    stored_entries,
+    swap,
+    take,
+)
+from .stability import similarities
 
 GROUPS = 5  # of rows and of columns: a fit sees 64 % of the entries, and finds what is weak better than with fewer
 
 ROUNDS = 2  # how often every row and every column is held out
 
+STARTS = {2: 1}  # of a fold, by the order of the data: a matrix has singular vectors, a tensor only random starts
+OTHER_STARTS = 3
+
+EXCHANGES = 1  # how often each rank of a tensor starts from its neighbours
+
 HIDDEN = 0.05  # share of the entries that a speckled fold hides
 
-FLOOR = 1e-3  # of its mean, added to a start: a multiplicative rule keeps zeros, and other samples may need another
+FLOOR = 1e-3  # of its mean, added to a start: a multiplicative rule keeps zeros, and this loss may need another
 
 MARGINS = 0.01  # share of the product of means in predictions of counts: a zero for a count of 1 is infinitely bad
 
-ROUGH = 1e-4  # least `transform_tol` of predictions: their loss has other errors, and 1e-6 takes twice the time
+ROUGH = 1e-3  # least `transform_tol` of predictions: their loss has other errors, and 1e-6 takes several times as long
+
+ROUGH_FITS = 1e-4  # least `tol` of fits that start from weighted least squares, for the same reason
 
 NOT_OF_BASES = ("n_components", "n_init", "init", "random_state", "normalize")
 
 
-def block_losses(full: Sequence[NMF], X: Any, weights: Any, random: np.random.RandomState) -> np.ndarray:
+def block_losses(estimators: Sequence[NMF], X: Any, weights: Any, random: np.random.RandomState) -> np.ndarray:
     """Compute the mean loss of blocks of rows and columns that fits to the other rows and columns predict.
 
-    Columns of the result: one number for all entries (the mean of what was seen), then the estimators of `full`, whose
-    factors are the starts; the first has one component. A fold fits to the rows and columns that it keeps, solves the
-    coefficients of the rows that it holds out on the columns that it keeps, those of the columns in the same way, and
-    multiplies the two.
+    Columns of the result: one number for all entries (the mean of what was seen), then `estimators`, the first of which
+    has one component. A fold fits to the rows and columns that it keeps, from starts that are made of them alone; then
+    it solves the coefficients of the rows that it holds out on the columns that it keeps, those of the columns in the
+    same way, and multiplies the two. The squared distance has the weights of `_find_scales`, if there are any.
     """
     folds = _fold_pairs(X.shape, random)
-    _check_size(full, X.shape, folds)
-    return np.array([_predict_block(full, X, weights, *fold) for fold in folds])
+    _check_size(estimators, X.shape, folds)
+    return np.array([_predict_block(estimators, X, weights, *fold) for fold in folds])
+
+
+def _may_be_scaled(estimator: Any, X: Any) -> bool:
+    """Tell whether least squares of a matrix may be weighted: nothing but nonnegativity is asked of its factors.
+
+    Of tensors the product of means over three modes says little about an entry; weights made the choice worse.
+    """
+    plain = isinstance(estimator, NMF) and not is_asked(estimator) and 1 <= loss_exponent(estimator) <= 2
+    return plain and len(X.shape) == 2
+
+
+def _find_scales(estimator: Any, X: Any, weights: Any) -> list[np.ndarray]:
+    """Find a number for each slice of each mode, by which data are multiplied for weighted least squares.
+
+    The weight of an entry is one over the product of the means of its slices, as in correspondence analysis. The noise
+    of counts and of proportions is larger where entries are: without weights a few of them decide, and components fit
+    them (Landa, Zhang and Kluger 2022 scale rows and columns for that reason). Neither rank nor signs change.
+    """
+    data = read_for_score(clone(estimator).set_params(**plain(estimator)), X, weights).data
+    ones = [torch.ones(d, 1, dtype=data.dtype, device=data.device) for d in data.shape]
+    found = []
+    for mode, d in enumerate(data.shape):
+        sums = data.mttkrp(ones, mode).double()
+        counts = cast(Weighted, data).weigh(ones, mode).double() if data.weighted else sums * 0 + prod(data.shape) / d
+        means = np.nan_to_num(to_host(torch.where(counts > 0, sums / counts, 0))[:, 0])
+        typical = means.mean() or 1.0
+        found.append(np.where(means > 0, np.sqrt(typical / np.where(means > 0, means, 1)), 1.0))
+    return found
 
 
 def _fold_pairs(shape: Sequence[int], random: np.random.RandomState) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -52,10 +102,12 @@ def _fold_pairs(shape: Sequence[int], random: np.random.RandomState) -> list[tup
     return [(sides[0][a], sides[1][b]) for a, b in dict.fromkeys(pairs)]
 
 
-def _check_size(full: Sequence[NMF], shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> None:
+def _check_size(
+    estimators: Sequence[NMF], shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> None:
     """Refuse ranks whose coefficients what a fold keeps does not determine."""
     rows, columns = (d - max(len(fold[side]) for fold in folds) for side, d in enumerate(shape[:2]))
-    most, largest = min(rows, columns) * prod(shape[2:]), max(e.n_components for e in full)
+    most, largest = min(rows, columns) * prod(shape[2:]), max(e.n_components for e in estimators)
     if largest > most or not rows or not columns:
         raise ValueError(
             f"ranks go up to {largest}, but of X of shape {tuple(shape)} a fold of criterion='bicross' keeps {rows} "
@@ -64,17 +116,89 @@ def _check_size(full: Sequence[NMF], shape: Sequence[int], folds: Sequence[tuple
         )
 
 
-def _predict_block(full: Sequence[NMF], X: Any, weights: Any, rows: np.ndarray, columns: np.ndarray) -> list[float]:
+def _scales_of_seen(estimator: Any, X: Any, weights: Any, rows: np.ndarray, columns: np.ndarray) -> list[np.ndarray]:
+    """Find the scales of all rows over the kept columns, and of all columns over the kept rows."""
+    part = lambda at, mode: [None if A is None else take(A, at, mode) for A in (X, weights)]
+    sides = _find_scales(estimator, *part(columns, 1)), _find_scales(estimator, *part(rows, 0))
+    return [sides[0][0], sides[1][1], *sides[0][2:]]
+
+
+def _predict_block(
+    estimators: Sequence[NMF], X: Any, weights: Any, rows: np.ndarray, columns: np.ndarray
+) -> list[float]:
     kept_rows, kept_columns = (np.setdiff1d(np.arange(d), at) for d, at in zip(X.shape, (rows, columns), strict=False))
+    scales = None
+    if _may_be_scaled(estimators[0], X):
+        scales = _scales_of_seen(estimators[0], X, weights, kept_rows, kept_columns)
+        if loss_exponent(estimators[0]) == 2:
+            X, scales = scale_modes(X, scales), None
     corner = lambda r, c: [None if A is None else take(take(A, r, 0), c, 1) for A in (X, weights)]
     (seen, w), left = corner(kept_rows, kept_columns), corner(rows, kept_columns)
     above = [None if A is None else swap(A) for A in corner(kept_rows, columns)]
-    probe = clone(full[0]).set_params(**_plain(full[0]))
+    probe = clone(estimators[0]).set_params(**plain(estimators[0]))
     inside = read_for_score(probe, seen, w)
     block = read_for_score(clone(probe), *corner(rows, columns))
-    starts = [_start_at(e, kept_rows, kept_columns) for e in full]
-    fits = batch_fit(starts, seen, weights=w) if w is not None else batch_fit(starts, seen)
+    fits = [_make_fold(e, len(X.shape)) for e in estimators]
+    if scales is not None:
+        fits = _start_near(fits, seen, w, [scales[0][kept_rows], scales[1][kept_columns], *scales[2:]])
+    fits = _fit_all(fits, seen, w)
     return _losses(fits, block, inside, lambda fit: _predicted_factors(fit, left, above))
+
+
+def _make_fold(estimator: NMF, order: int) -> NMF:
+    """Make an estimator for the data that a fold keeps; a start that the user made is one of all data."""
+    init = estimator.init if isinstance(estimator.init, str) else "auto"
+    return clone(estimator).set_params(init=init, n_init=STARTS.get(order, OTHER_STARTS), **plain(estimator))
+
+
+def _fit_all(fits: Sequence[Any], X: Any, weights: Any) -> list[Any]:
+    """Fit all ranks; of tensors each rank once more from the fits of its neighbours, and keep the better one.
+
+    Random starts of a tensor often miss the best minimum at one rank and find it at the next: then the larger rank
+    would seem to predict better.
+    """
+    together = lambda some: batch_fit(some, X, **({} if weights is None else {"weights": weights}))
+    best = together(list(fits))
+    for _ in range(EXCHANGES if len(X.shape) > 2 else 0):
+        pairs = [(a, b) for a, b in pairwise(best) if a.n_components < b.n_components]
+        for other in together([start for pair in pairs for start in _exchange(*pair)]) if pairs else ():
+            ranks = [fit.n_components for fit in best]
+            at = len(ranks) - 1 - ranks[::-1].index(other.n_components)  # one component can be there twice
+            best[at] = min(best[at], other, key=lambda fit: fit.loss_)
+    return best
+
+
+def _exchange(small: Any, large: Any) -> list[Any]:
+    """Start a rank from the next larger one without some components, and that from this one with others of it.
+
+    Left out is each in turn, with the weakest ones where the ranks are further apart; the others are those that the
+    smaller one lacks most.
+    """
+    factors = [[fit.embedding_, *fit.factors_] for fit in (small, large)]
+    k, more = small.n_components, large.n_components - small.n_components
+    weak = np.argsort(np.prod([np.linalg.norm(to_host(F), axis=0) for F in factors[1]], axis=0), kind="stable")
+    left_out = [np.append(weak[weak != j][: more - 1], j) for j in range(k + more)]
+    lacking = np.argsort(similarities(*([unit_columns(F) for F in Fs] for Fs in factors)).max(0), kind="stable")[:more]
+    starts = [[take(F, np.setdiff1d(weak, at), 1) for F in factors[1]] for at in left_out]
+    starts.append([_beside(F, take(G, lacking, 1)) for F, G in zip(*factors, strict=True)])
+    filled = [tuple(F + FLOOR * F.mean(0) for F in start) for start in starts]
+    return [clone(large if i == k + more else small).set_params(init=F, n_init=1) for i, F in enumerate(filled)]
+
+
+def _beside(F: Any, G: Any) -> Any:
+    return torch.cat([F, G], 1) if isinstance(F, Tensor) else np.concatenate([F, G], 1)
+
+
+def _start_near(fits: Sequence[NMF], X: Any, weights: Any, scales: list[np.ndarray]) -> list[NMF]:
+    """Start from least squares with weights near those of the loss (`_find_scales`): they take a tenth of the time."""
+    quick = [clone(fit).set_params(loss="frobenius", solver="auto", normalize=None) for fit in fits]
+    quick = _fit_all(quick, scale_modes(X, scales), weights)
+    found = []
+    for fit, near in zip(fits, quick, strict=True):
+        factors = [scale_rows(F, 1 / s) for F, s in zip([near.embedding_, *near.factors_], scales, strict=True)]
+        start, tol = tuple(F + FLOOR * F.mean(0) for F in factors), max(fit.tol, ROUGH_FITS)
+        found.append(clone(fit).set_params(init=start, n_init=1, tol=tol))
+    return found
 
 
 def _losses(
@@ -99,14 +223,7 @@ def _losses(
     return found
 
 
-def _start_at(estimator: NMF, rows: np.ndarray, columns: np.ndarray) -> NMF:
-    """Make an estimator for what a fold keeps, which starts from the factors of all data."""
-    V, U, *others = estimator.embedding_, *estimator.factors_
-    start = tuple(F + FLOOR * F.mean(0) for F in (take(V, rows, 0), take(U, columns, 0), *others))
-    return clone(estimator).set_params(init=start, n_init=1, **_plain(estimator))
-
-
-def _plain(estimator: Any) -> dict[str, Any]:
+def plain(estimator: Any) -> dict[str, Any]:
     """Return the parameters that folds have in common: they are quiet, one batch, and of arrays in their shape."""
     quiet = {"callback": None, "verbose": 0, "batch_size": None, "sample_shape": None}
     return {name: value for name, value in quiet.items() if hasattr(estimator, name)}
@@ -131,12 +248,11 @@ def _mix(factors: list[Tensor], margins: list[Tensor]) -> list[Tensor]:
 
 
 def speckled_losses(
-    full: Sequence[Any], X: Any, weights: Any, random: np.random.RandomState, n_init: int, n_folds: int = GROUPS
+    estimators: Sequence[Any], X: Any, weights: Any, random: np.random.RandomState, n_folds: int = GROUPS
 ) -> np.ndarray:
     """Compute the mean loss of entries, 5 % of all in each fold, that were hidden from the fits; as `block_losses`."""
-    return np.array(
-        [_predict_entries(full, X, weights, at, n_init) for at in _speckles(full[0], X, weights, random, n_folds)]
-    )
+    places = _speckles(estimators[0], X, weights, random, n_folds)
+    return np.array([_predict_entries(estimators, X, weights, at) for at in places])
 
 
 def _speckles(
@@ -154,11 +270,14 @@ def _speckles(
         yield [index[at] for index in places] if places else list(np.unravel_index(at, X.shape))
 
 
-def _predict_entries(full: Sequence[Any], X: Any, weights: Any, at: list[np.ndarray], n_init: int) -> list[float]:
-    missing = full[0].missing or "nan"
-    fits = [clone(e).set_params(missing=missing, n_init=n_init, **_plain(e)) for e in full]
+def _predict_entries(estimators: Sequence[Any], X: Any, weights: Any, at: list[np.ndarray]) -> list[float]:
+    missing = estimators[0].missing or "nan"
+    fits = [_make_fold(e, len(X.shape)).set_params(missing=missing) for e in estimators]
     hidden = hide_entries(X, at)
-    batch_fit(fits, hidden, weights=weights)
+    if _may_be_scaled(fits[0], X) and loss_exponent(fits[0]) == 2:
+        scales = _find_scales(fits[0], hidden, weights)
+        X, hidden = scale_modes(X, scales), scale_modes(hidden, scales)
+    fits = _fit_all(fits, hidden, weights)
     inside = read_for_score(clone(fits[0]), hidden, weights)
     held_out = read_for_score(clone(fits[0]), X, mark_entries(X.shape, at, weights))
     return _losses(fits, held_out, inside, lambda fit: [fit.embedding_, *fit.factors_])

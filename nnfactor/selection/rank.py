@@ -1,8 +1,11 @@
 """Choose the number of components by held-out entries, by the stability of restarts, or by core consistency.
 
-All ranks and restarts of the full data are one batch (`batch_fit`), as are all ranks of a fold. Folds of blocks start
-from the best fit to all data: it says near which minimum a fold ends, where random starts would end in different minima
-from rank to rank. Standard errors are of differences over the same folds: losses of folds differ by what is in them.
+All ranks and restarts of the full data are one batch (`batch_fit`), as are all ranks of a fold. A fold starts from what
+it may see alone. Standard errors are of differences over the same folds: losses of folds differ by what is in them.
+
+Where noise grows with the entries, as that of counts and of proportions does, least squares without weights fits
+components to the noise of the largest entries, at the right rank too. Weights that are products over rows and columns
+leave the rank as it is. Fits to all data never have them, nor have folds of tensors.
 """
 
 import warnings
@@ -22,8 +25,8 @@ from ..models.shared.batch import batch_fit
 from ..models.shared.fitting import read_random_state
 from ..models.shared.parameters import one_of, whole
 from .arrays import as_indexable
-from .held_out import block_losses, speckled_losses
-from .stability import match_restarts, restart_factors, silhouettes
+from .held_out import GROUPS, HIDDEN, block_losses, plain, speckled_losses
+from .stability import can_resample, fit_parts, restart_factors, summarize_groups
 
 Criterion = Literal["bicross", "speckled", "stability", "core_consistency"]
 
@@ -31,7 +34,10 @@ STABLE, LEAST = 0.8, 0.2  # mean and smallest silhouette of a stable rank (Alexa
 
 CONSISTENT = 80.0  # core consistency of a trilinear model, per cent (Bro and Kiers 2003 call 90 very, 50 barely)
 
-RESTARTS = {"stability": 20}  # for each rank unless said otherwise; of the other criteria 5
+RESTARTS, PARTS = 5, 20  # for each rank unless said otherwise: of all data, and of parts for "stability"
+
+# Entries that a fold holds out for each that it fits: folds are not independent, as one over their number supposes.
+SHARED = {"bicross": 1 / (GROUPS - 1) ** 2, "speckled": HIDDEN / (1 - HIDDEN)}
 
 HELD_OUT = {"bicross": "a block of rows and columns", "speckled": "5 % of the entries"}
 
@@ -48,9 +54,10 @@ class RankSelection:
     reason : str
         The rule in words, with the numbers that decided.
     table : pandas.DataFrame, or dict of arrays where pandas is missing
-        One row for each rank: "rank", "loss" and "error" (relative, of the fit to all data), and as far as they apply
+        One row for each rank: "rank", "loss" and "error" (`loss_`, `reconstruction_err_`), and as far as they apply
         "held_out" (mean loss of held-out entries, as a share of that of a constant) and its standard error
-        "held_out_se", "stability_mean", "stability_min" (silhouettes; NaN for one component), "core_consistency".
+        "held_out_se", "restarts_mean", "restarts_min" (silhouettes of restarts of all data; NaN for one component),
+        "stability_mean", "stability_min" (the same of fits to halves of the samples), "core_consistency".
     models : dict of rank -> estimator, fitted to all of X
     losses : (n_folds, 2 + n_ranks) array or None
         Mean loss of held-out entries for every fold: of a constant, of one component, then of each rank.
@@ -87,6 +94,9 @@ def select_rank(
 ) -> RankSelection:
     """Choose the number of components.
 
+    Folds of rows alone, as of `GridSearchCV`, always favour more components: coefficients of a row are solved on the
+    entries that then score it. Here no entry that is predicted has been seen.
+
     Parameters
     ----------
     estimator : NMF, NTF or another factorization
@@ -94,17 +104,16 @@ def select_rank(
     X : data as for `fit`
     ranks : iterable of int, each >= 1
     criterion : {"bicross", "speckled", "stability", "core_consistency"}
-        "bicross" (`NMF` and `NTF`): blocks of rows and columns are held out, and predicted from fits to the other rows
-        and columns (Owen and Perry 2009), dense or sparse; of tensors the first two modes. "speckled" (models with
-        `missing`): 5 % of the entries are hidden (Wold 1978). Both take the smallest rank within one standard error of
-        the least held-out loss, and no rank if none predicts better than one component, or a constant, does.
-        "stability": the largest rank whose restarts agree: silhouettes of matched components of at least 0.8 in the
-        mean and 0.2 in the least component (Alexandrov et al. 2020); undefined for one component. "core_consistency"
-        (tensors; Bro and Kiers 2003): the largest rank of at least 80 %.
-        "bicross" is the default: it needs no masks and works on sparse data as they are. Its folds start from the fit
-        to all data. Restarts of the same data can agree at too high a rank, where they fit the same noise.
+        "bicross" (`NMF` and `NTF`; the default, for it needs no masks and takes sparse data as they are): blocks of
+        rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled" (models
+        with `missing`): 5 % of the entries are hidden (Wold 1978). Both weigh the squared distance of a matrix by the
+        means of rows and columns, unless factors have penalties or bounds; they take the smallest rank within one
+        standard error of the least loss, and none if one component, or a constant, predicts as well. "stability": the
+        largest rank whose fits to random halves of the samples (or restarts, where a model holds something for each
+        sample) have silhouettes of 0.8 in the mean and 0.2 in the least component (Alexandrov et al. 2020).
+        "core_consistency" (tensors): the largest rank of at least 80 % (Bro and Kiers 2003).
     n_init : int, optional
-        Restarts for each rank. Default: those of the estimator if more than one, else 5, and 20 for "stability".
+        Restarts for each rank, and halves. Default: those of the estimator if more than one, else 5, and 20 halves.
     random_state : int, RandomState, Generator or None
         Draws folds and starts. None: that of the estimator.
     weights : of the shape of X, optional
@@ -129,30 +138,54 @@ def select_rank(
     """
     ranks = _check(estimator, ranks, criterion, n_init)
     random = read_random_state(estimator.random_state if random_state is None else random_state)
-    n_init = n_init or (estimator.n_init if estimator.n_init > 1 else RESTARTS.get(criterion, 5))
-    X = as_indexable(X, getattr(estimator, "sample_shape", None)) if criterion in HELD_OUT else X
-    models, losses = _fit(estimator, X, ranks, criterion, n_init, random, weights)
-    columns = _columns(models, X, losses)
+    parts = criterion == "stability" and can_resample(estimator, X)
+    if parts or criterion in HELD_OUT:
+        X = as_indexable(X, getattr(estimator, "sample_shape", None))
+    return _select(estimator, X, ranks, criterion, n_init, random, weights, parts)
+
+
+def _select(
+    estimator: Any,
+    X: Any,
+    ranks: list[int],
+    criterion: str,
+    n_init: int | None,
+    random: np.random.RandomState,
+    weights: Any,
+    parts: bool,
+) -> RankSelection:
+    """Fit, and apply the rule of the criterion."""
+    n_init = n_init or (estimator.n_init if estimator.n_init > 1 else PARTS if criterion == "stability" else RESTARTS)
+    models, losses, resampled = _fit(estimator, X, ranks, criterion, n_init, random, weights, parts)
+    columns = _columns(criterion, models, X, losses, resampled)
     rank, reason = _decide(criterion, columns, losses)
     return RankSelection(rank, criterion, reason, _as_table(columns), models, losses)
 
 
 def _fit(
-    estimator: Any, X: Any, ranks: list[int], criterion: str, n_init: int, random: np.random.RandomState, weights: Any
-) -> tuple[dict[int, Any], np.ndarray | None]:
-    """Fit all ranks to all data, and compute held-out losses where the criterion asks for them."""
-    seed, extra = int(random.randint(2**31 - 1)), [1] if criterion in HELD_OUT else []
-    make = lambda k: clone(estimator).set_params(n_components=k, n_init=n_init, random_state=seed)
+    estimator: Any,
+    X: Any,
+    ranks: list[int],
+    criterion: str,
+    n_init: int,
+    random: np.random.RandomState,
+    weights: Any,
+    parts: bool,
+) -> tuple[dict[int, Any], np.ndarray | None, list[Any] | None]:
+    """Fit all ranks to all data, and compute held-out losses, or fits of parts, where the criterion asks for them."""
+    seed, losses, resampled = int(random.randint(2**31 - 1)), None, None
+    most = RESTARTS if parts else n_init
+    make = lambda k: clone(estimator).set_params(n_components=k, n_init=most, random_state=seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         warnings.filterwarnings("ignore", message=".*without any observed entry.*")
-        full = batch_fit([make(k) for k in [*extra, *ranks]], X, **({} if weights is None else {"weights": weights}))
-        losses = None
-        if criterion == "bicross":
-            losses = block_losses(full, X, weights, random)
-        elif criterion == "speckled":
-            losses = speckled_losses(full, X, weights, random, n_init)
-    return dict(zip(ranks, full[len(extra) :], strict=True)), losses
+        full = batch_fit([make(k) for k in ranks], X, **({} if weights is None else {"weights": weights}))
+        if criterion in HELD_OUT:
+            held_out = block_losses if criterion == "bicross" else speckled_losses
+            losses = held_out([make(k) for k in [1, *ranks]], X, weights, random)
+        elif parts:
+            resampled = fit_parts([make(k).set_params(**plain(estimator)) for k in ranks], X, weights, random, n_init)
+    return dict(zip(ranks, full, strict=True)), losses, resampled
 
 
 def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
@@ -185,29 +218,33 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]
     return found
 
 
-def _columns(models: Mapping[int, Any], X: Any, losses: np.ndarray | None) -> dict[str, np.ndarray]:
+def _columns(
+    criterion: str, models: Mapping[int, Any], X: Any, losses: np.ndarray | None, resampled: list[Any] | None
+) -> dict[str, np.ndarray]:
     """Make the columns of the table, one entry for each rank."""
     found = {"rank": np.array(list(models)), "loss": np.array([m.loss_ for m in models.values()])}
     found["error"] = np.array([m.reconstruction_err_ for m in models.values()])
     if losses is not None:
         shares = losses / losses[:, :1]
         found["held_out"] = shares.mean(0)[2:]
-        found["held_out_se"] = shares.std(0, ddof=1)[2:] / np.sqrt(len(shares))
-    pairs = np.array([_stability(m) for m in models.values()])
-    found |= {"stability_mean": pairs[:, 0], "stability_min": pairs[:, 1]}
+        found["held_out_se"] = _standard_errors(shares, criterion)[2:]
+    found |= _pair_columns("restarts", [_restarts(m) for m in models.values()])
+    if resampled is not None:
+        found |= _pair_columns("stability", [summarize_groups(*fits) for fits in resampled])
     first = next(iter(models.values()))
     if len(getattr(first, "factors_", ())) > 1:
         found["core_consistency"] = np.array([_consistency(m, X) for m in models.values()])
     return found
 
 
-def _stability(model: Any) -> tuple[float, float]:
+def _pair_columns(name: str, pairs: list[tuple[float, float]]) -> dict[str, np.ndarray]:
+    values = np.array(pairs)
+    return {f"{name}_mean": values[:, 0], f"{name}_min": values[:, 1]}
+
+
+def _restarts(model: Any) -> tuple[float, float]:
     """Compute the mean and the least silhouette of the components of restarts; NaN where there are none."""
-    if "restarts_" not in vars(model):
-        return np.nan, np.nan
-    factors, losses = restart_factors(model)
-    groups = silhouettes(match_restarts(factors, losses)) if len(losses) > 1 else np.array([np.nan])
-    return float(groups.mean()), float(groups.min())
+    return summarize_groups(*restart_factors(model)) if "restarts_" in vars(model) else (np.nan, np.nan)
 
 
 def _consistency(model: Any, X: Any) -> float:
@@ -228,10 +265,12 @@ def _decide(criterion: str, columns: Mapping[str, np.ndarray], losses: np.ndarra
     if losses is not None:
         return _least_within_one_error(ranks, losses, HELD_OUT[criterion], criterion)
     if criterion == "stability":
-        mean, least = columns["stability_mean"], columns["stability_min"]
+        of = "stability" if "stability_mean" in columns else "restarts"
+        mean, least = columns[f"{of}_mean"], columns[f"{of}_min"]
         good = (mean >= STABLE) & (least >= LEAST)
         rule = f"a mean silhouette of at least {STABLE} and a least one of at least {LEAST}"
-        note = "; it is undefined for one component" if ranks[0] == 1 else ""
+        note = "" if of == "stability" else "; the fits are restarts of all data"
+        note += "; it is undefined for one component" if ranks[0] == 1 else ""
         values = lambda i: f"{mean[i]:.2f} and {least[i]:.2f}"
     else:
         consistency = columns["core_consistency"]
@@ -244,13 +283,17 @@ def _decide(criterion: str, columns: Mapping[str, np.ndarray], losses: np.ndarra
     return int(ranks[i]), told + _at_the_end(i, ranks)
 
 
+def _standard_errors(values: np.ndarray, criterion: str) -> np.ndarray:
+    """Estimate the standard error of the mean over folds, whose fits share data (Nadeau and Bengio 2003)."""
+    return values.std(0, ddof=1) * np.sqrt(1 / len(values) + SHARED[criterion])
+
+
 def _least_within_one_error(ranks: np.ndarray, losses: np.ndarray, what: str, criterion: str) -> tuple[int | None, str]:
     """Take the smallest rank whose held-out loss is within one standard error of the least: of paired differences."""
     shares = losses / losses[:, :1]
     best = int(shares.mean(0).argmin())
     differences = shares - shares[:, [best]]
-    errors = differences.std(0, ddof=1) / np.sqrt(len(shares))
-    within = differences.mean(0) <= errors
+    within = differences.mean(0) <= _standard_errors(differences, criterion)
     folds = f"{len(shares)} folds, each of which holds out {what}"
     tried = [k for k in (1, *ranks)]
     if within[0]:

@@ -1,13 +1,22 @@
-"""How far the restarts of a fit agree: components matched one to one, and how well the groups are apart."""
+"""How far fits agree: components matched one to one, and how well the groups are apart.
+
+The fits are restarts of the same data, or of random parts of the samples: restarts alone can agree at too high a rank,
+where they all fit the same noise (Lange et al. 2004 judge clusterings by parts of the data for that reason).
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
+from sklearn.base import clone
 
 from ..core.labels import to_host
 from ..metrics.components import unit_columns
+from ..models.shared.batch import batch_fit
+from .arrays import take
+
+SHARE = 0.5  # of the samples that a fit of stability sees: larger parts have the same noise, and agree on it
 
 
 def similarities(a: Sequence[np.ndarray], b: Sequence[np.ndarray]) -> np.ndarray:
@@ -72,3 +81,42 @@ def restart_factors(model: Any) -> tuple[list[Any], np.ndarray]:
     losses = np.asarray(model.restarts_["loss"], dtype=np.float64)
     finite = np.isfinite(losses)
     return [to_host(F)[finite] for F in model.restarts_["factors"]], losses[finite]
+
+
+def can_resample(estimator: Any, X: Any) -> bool:
+    """Tell whether parts of the samples can be fitted, and have bases to compare: of arrays, with nothing by sample."""
+    plain = all(not hasattr(value, "shape") for value in estimator.get_params(deep=False).values())
+    asked = any(getattr(estimator, name, None) for name in ("fixed", "terms"))
+    views = isinstance(X, list | tuple) and any(hasattr(A, "shape") for A in X)
+    return estimator._of_features and plain and not asked and not views
+
+
+def fit_parts(estimators: Sequence[Any], X: Any, weights: Any, random: np.random.RandomState, runs: int) -> Any:
+    """Fit random parts of the samples from random starts; a part is one batch for all estimators.
+
+    Returns for each estimator the feature factors `(runs, d, k)` of each mode, and the losses `(runs,)`.
+    """
+    n = X.shape[0]
+    found: list[list[Any]] = [[] for _ in estimators]
+    for _ in range(runs):
+        at = np.sort(random.permutation(n)[: max(1, round(SHARE * n))])
+        seed = int(random.randint(2**31 - 1))
+        fits = [clone(e).set_params(n_init=1, random_state=seed) for e in estimators]
+        for fit in fits:
+            fit.set_params(**({"init": "random"} if not isinstance(fit.init, tuple) else {}))
+        part = {} if weights is None else {"weights": take(weights, at, 0)}
+        for fit, kept in zip(batch_fit(fits, take(X, at, 0), **part), found, strict=True):
+            kept.append(fit)
+    stacked = lambda fits: [
+        np.stack(Fs) for Fs in zip(*([to_host(F) for F in fit.factors_] for fit in fits), strict=True)
+    ]
+    return [(stacked(fits), np.array([fit.loss_ for fit in fits])) for fits in found]
+
+
+def summarize_groups(factors: Sequence[Any], losses: np.ndarray) -> tuple[float, float]:
+    """Compute the mean and the least silhouette of matched components over the fits of finite loss; NaN for one."""
+    finite = np.isfinite(losses)
+    if finite.sum() < 2:
+        return np.nan, np.nan
+    groups = silhouettes(match_restarts([F[finite] for F in factors], losses[finite]))
+    return float(groups.mean()), float(groups.min())

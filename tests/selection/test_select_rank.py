@@ -6,12 +6,13 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.optimize import nnls
+from sklearn.base import clone
 from sklearn.metrics import silhouette_samples
 
 from nnfactor import NMF, NTF, GraphNMF, SemiNMF, select_rank
 from nnfactor.penalties import L1
-from nnfactor.selection.held_out import block_losses
-from nnfactor.selection.stability import match_restarts, silhouettes
+from nnfactor.selection.held_out import block_losses, speckled_losses
+from nnfactor.selection.stability import match_restarts, silhouettes, summarize_groups
 
 
 def planted(shape, k, seed, snr, counts):
@@ -71,6 +72,38 @@ def test_blocks_and_speckles_agree_on_clean_data(criterion):
     assert repr(found) == f"RankSelection(rank=3, criterion='{criterion}', ranks=1..4)"
 
 
+def test_stability_is_of_parts_of_the_samples():
+    """Restarts of the same data agree at every rank here; parts of the samples only as far as there are components."""
+    data = planted((60, 40), 3, 0, 3, counts=True)
+    found = select_rank(NMF(2, max_iter=300), data, range(2, 7), "stability", n_init=8, random_state=0)
+    assert found.rank == 3 and "mean silhouette" in found.reason
+    assert (found.table["stability_mean"] <= found.table["restarts_mean"] + 0.02).all()
+    again = select_rank(NMF(2, max_iter=300), data, range(2, 7), "stability", n_init=8, random_state=0)
+    pd.testing.assert_frame_equal(found.table, again.table)
+
+
+def test_models_with_something_for_each_sample_are_restarted_on_all_data():
+    graph = np.eye(40, k=1) + np.eye(40, k=-1)
+    found = select_rank(GraphNMF(2, graph=graph, max_iter=50), X, [2, 3], "stability", n_init=4, random_state=0)
+    assert "restarts of all data" in found.reason and "stability_mean" not in found.table
+
+
+def test_constant_and_zero_components_have_no_nan():
+    rng = np.random.default_rng(0)
+    matched = rng.random((5, 12, 3))
+    matched[:, :, 0], matched[:, :, 1] = 1.0, 0.0
+    assert np.isfinite(silhouettes(match_restarts([matched], np.arange(5.0)))).all()
+
+
+def test_restarts_that_failed_are_left_out_of_stability():
+    rng = np.random.default_rng(0)
+    factors = rng.random((5, 12, 3))
+    wanted = summarize_groups([factors[:4]], np.arange(4.0))
+    factors[4] = np.nan
+    assert summarize_groups([factors], np.array([0.0, 1, 2, 3, np.nan])) == wanted
+    assert np.isnan(summarize_groups([factors[3:]], np.array([0.0, np.nan]))).all()
+
+
 def test_stability_is_undefined_for_one_component():
     found = select_rank(NMF(2), X, [1], "stability", random_state=0)
     assert found.rank is None and "undefined for one component" in found.reason
@@ -117,7 +150,7 @@ def test_the_same_seed_makes_the_same_choice_and_leaves_the_estimator_alone():
 def test_the_table_has_a_row_for_each_rank():
     table = select_rank(NMF(2), X, [4, 2, 3, 3], random_state=0).table
     assert isinstance(table, pd.DataFrame) and list(table["rank"]) == [2, 3, 4]
-    columns = ["rank", "loss", "error", "held_out", "held_out_se", "stability_mean", "stability_min"]
+    columns = ["rank", "loss", "error", "held_out", "held_out_se", "restarts_mean", "restarts_min"]
     assert list(table) == columns and np.isfinite(table.to_numpy()).all()
 
 
@@ -130,6 +163,17 @@ def test_every_kind_of_data_gives_the_same_choice(kind):
     found = select_rank(NMF(2, loss="kl", max_iter=100), kind(data), [2, 3, 4], random_state=0)
     assert found.rank == wanted.rank == 3
     np.testing.assert_allclose(found.losses, wanted.losses, rtol=0.05)
+
+
+@pytest.mark.filterwarnings("ignore:.*without any observed entry")
+@pytest.mark.parametrize("missing", ["nan", "unstored"])
+def test_entries_of_sparse_data_are_hidden(missing):
+    data = sp.csr_array(np.where(X > np.median(X), X, 0) if missing == "unstored" else np.round(30 * X))
+    found = select_rank(NMF(2, missing=missing, max_iter=100), data, [2, 3], "speckled", n_init=1, random_state=0)
+    assert np.isfinite(found.losses).all()
+    if missing == "nan":
+        wanted = select_rank(NMF(2, max_iter=100), data.toarray(), [2, 3], "speckled", n_init=1, random_state=0)
+        np.testing.assert_allclose(found.losses, wanted.losses, rtol=0.05)
 
 
 def test_sparse_tensors_and_flattened_samples_are_folded():
@@ -157,21 +201,56 @@ def test_hidden_entries_have_no_influence(criterion):
     np.testing.assert_allclose(found[0].losses, found[1].losses, rtol=1e-6)
 
 
-def test_losses_of_blocks_are_those_of_a_reference():
+def by_hand(data, estimators):
     """One fold by hand: fit, two nonnegative least-squares problems, and the residual of the block."""
-    full = [NMF(k, random_state=0, max_iter=2000).fit(X) for k in (1, 2)]
-    losses = block_losses(full, X, None, np.random.RandomState(0))
     random = np.random.RandomState(0)
-    rows, columns = (np.array_split(random.permutation(d), 5)[0] for d in X.shape)
-    keep, stay = np.setdiff1d(np.arange(40), rows), np.setdiff1d(np.arange(30), columns)
-    wanted = [np.square(X[np.ix_(rows, columns)] - X[np.ix_(keep, stay)].mean()).mean()]
-    for fit in full:
-        start = tuple(F + 1e-3 * F.mean(0) for F in (fit.embedding_[keep], fit.factors_[0][stay]))
-        own = NMF(fit.n_components, init=start).fit(X[np.ix_(keep, stay)])
-        V = np.array([nnls(own.factors_[0], x)[0] for x in X[np.ix_(rows, stay)]])
-        U = np.array([nnls(own.embedding_, x)[0] for x in X[np.ix_(keep, columns)].T])
-        wanted.append(np.square(X[np.ix_(rows, columns)] - V @ U.T).mean())
-    np.testing.assert_allclose(losses[0], wanted, rtol=1e-6)
+    rows, columns = (np.array_split(random.permutation(d), 5)[0] for d in data.shape)
+    keep, stay = (np.setdiff1d(np.arange(d), at) for d, at in zip(data.shape, (rows, columns), strict=True))
+    wanted = [np.square(data[np.ix_(rows, columns)] - data[np.ix_(keep, stay)].mean()).mean()]
+    for e in estimators:
+        own = clone(e).fit(data[np.ix_(keep, stay)])
+        V = np.array([nnls(own.factors_[0], x)[0] for x in data[np.ix_(rows, stay)]])
+        U = np.array([nnls(own.embedding_, x)[0] for x in data[np.ix_(keep, columns)].T])
+        wanted.append(np.square(data[np.ix_(rows, columns)] - V @ U.T).mean())
+    return wanted, keep, stay
+
+
+def test_losses_of_blocks_are_those_of_a_reference():
+    estimators = [NMF(k, random_state=0, bounds={"V": (0, None)}) for k in (1, 2)]
+    losses = block_losses(estimators, X, None, np.random.RandomState(0))
+    np.testing.assert_allclose(losses[0], by_hand(X, estimators)[0], rtol=1e-6)
+
+
+def test_squared_distances_are_weighted_by_the_means_of_what_a_fold_sees():
+    estimators = [NMF(k, random_state=0) for k in (1, 2)]
+    losses = block_losses(estimators, X, None, np.random.RandomState(0))
+    _, keep, stay = by_hand(X, [])
+    r, c = X[:, stay].mean(1), X[keep].mean(0)
+    scaled = X * np.sqrt(np.outer(r.mean() / r, c.mean() / c))
+    np.testing.assert_allclose(losses[0], by_hand(scaled, estimators)[0], rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*without any observed entry", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("estimator", [NMF(2), NMF(2, loss="kl", max_iter=50), NMF(2, bounds={"V": (0, None)})])
+@pytest.mark.parametrize("compute", [block_losses, speckled_losses])
+def test_held_out_entries_do_not_reach_their_prediction(estimator, compute):
+    """The loss is quadratic, or linear less entropy, in entries that neither starts nor fits have seen."""
+    random, losses = np.random.RandomState(0), []
+    if compute is block_losses:
+        at = np.ix_(*(np.array_split(random.permutation(d), 5)[0] for d in X.shape))
+    else:
+        order = random.choice(X.size, size=300, replace=False)
+        at = np.unravel_index(np.array_split(order, 5)[0], X.shape)
+    estimators = [clone(estimator).set_params(n_components=k, random_state=0) for k in (1, 3)]
+    for add in (0, 1, 2):
+        data = X.copy()
+        data[at] += add
+        entropy = np.mean(data[at] * np.log(data[at]) - data[at]) if estimator.loss == "kl" else 0
+        losses.append(compute(estimators, data, None, np.random.RandomState(0))[0] - entropy)
+    second = losses[0] - 2 * losses[1] + losses[2]
+    wanted = 2.0 if isinstance(estimator.bounds, dict) else 0.0 if estimator.loss == "kl" else second[0]
+    np.testing.assert_allclose(second, wanted, atol=1e-7)
+    assert estimator.loss == "kl" or second[0] > 0.1
 
 
 @pytest.mark.parametrize(
