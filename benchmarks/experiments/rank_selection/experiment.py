@@ -1,7 +1,7 @@
-"""How often `select_rank` finds the number of components of generated data, beside a loop around scikit-learn.
+"""How often each criterion of `select_rank` finds the number of components, beside a loop around scikit-learn.
 
-The loop does the same with scikit-learn's `NMF`: the same folds, five restarts of all data for each rank, one fit for
-each fold, and the same rule. Tensors it cannot take.
+The loop does the same as bi-cross-validation with scikit-learn's `NMF`: such folds, five restarts of all data for each
+rank, one fit from singular vectors for each fold, and the same rule, without weights. Tensors it cannot take.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ from .cases import KINDS, Kind, make_case, make_noise
 GROUPS, ROUNDS, RESTARTS = 5, 2, 5  # as in select_rank
 
 
+CRITERIA = ("bicross", "speckled", "stability", "core_consistency")
+
+
 @dataclass(frozen=True)
 class Parameters:
     """What `[parameters]` may say.
@@ -31,7 +34,7 @@ class Parameters:
     Attributes
     ----------
     kinds : names in `cases.KINDS`
-    criteria : of `select_rank`
+    criteria : of `select_rank`; each kind has those that go with it
     cases : of each kind; their ranks go from 3 to 12, and over
     noises : cases without components, of each kind
     most : the largest rank that is tried; the smallest is 2
@@ -39,7 +42,7 @@ class Parameters:
     """
 
     kinds: tuple[str, ...] = tuple(KINDS)
-    criteria: tuple[str, ...] = ("bicross",)
+    criteria: tuple[str, ...] = CRITERIA
     cases: int = 20
     noises: int = 4
     most: int = 14
@@ -62,7 +65,7 @@ def _solve(name: str, p: Parameters, context: Context, tick: Any) -> Iterator[Ro
     base = {"kind": "score", "problem": name, "setting": "planted", "point": {}}
     for number in range(p.cases):
         X, k, snr = make_case(kind, number, seed)
-        for criterion in p.criteria:
+        for criterion in _criteria(p, kind):
             found, seconds = _select(kind, X, ranks, criterion, number)
             right = 100.0 * (found == k)
             row = {"method": criterion, "split": number, "rank": k, "snr": snr, "found": found}
@@ -74,17 +77,22 @@ def _solve(name: str, p: Parameters, context: Context, tick: Any) -> Iterator[Ro
         tick(1)
     for number in range(p.noises):
         X = make_noise(kind, number, seed)
-        for criterion in p.criteria:
+        for criterion in _criteria(p, kind):
             found, seconds = _select(kind, X, ranks, criterion, number)
             row = {"method": criterion, "split": number, "found": found, "setting": "noise"}
             yield {**base, **row, "right": 100.0 * (found is None), "fit_seconds": seconds}
         tick(1)
 
 
+def _criteria(p: Parameters, kind: Kind) -> list[str]:
+    """Leave out core consistency for matrices, whose every core is diagonal."""
+    return [name for name in p.criteria if kind.is_tensor or name != "core_consistency"]
+
+
 def _select(kind: Kind, X: Any, ranks: range, criterion: Any, seed: int) -> tuple[int | None, float]:
     from nnfactor import NMF, NTF, select_rank
 
-    model = NTF if len(kind.shape) > 2 else NMF
+    model = NTF if kind.is_tensor else NMF
     start = time.perf_counter()
     found = select_rank(model(2, loss=kind.loss, max_iter=500), X, ranks, criterion, random_state=seed)
     return found.rank, time.perf_counter() - start
@@ -104,13 +112,12 @@ def loop_scikit_learn(X: Any, ranks: range, loss: str, seed: int) -> tuple[int, 
         warnings.simplefilter("ignore", ConvergenceWarning)
         for column, k in enumerate(ranks):
             fits = [NMF(k, init="random", random_state=s, **options) for s in range(RESTARTS)]
-            made = [(fit.fit_transform(X), fit.components_, fit.reconstruction_err_) for fit in fits]
-            W, H, _ = min(made, key=lambda parts: parts[2])
+            for fit in fits:
+                fit.fit(X)
             for i, (rows, columns) in enumerate(folds):
                 kept, stay = (np.setdiff1d(np.arange(d), at) for d, at in zip(X.shape, (rows, columns), strict=True))
-                fit = NMF(k, init="custom", **options)
-                start_W, start_H = W[kept] + 1e-3 * W.mean(), H[:, stay] + 1e-3 * H.mean()
-                V = fit.fit_transform(X[np.ix_(kept, stay)], W=start_W, H=np.ascontiguousarray(start_H))
+                fit = NMF(k, init="nndsvda", random_state=seed, **options)
+                V = fit.fit_transform(X[np.ix_(kept, stay)])
                 left = fit.transform(X[np.ix_(rows, stay)])
                 above = X[np.ix_(kept, columns)].T
                 right = non_negative_factorization(above, H=np.ascontiguousarray(V.T), update_H=False, **options)[0]
