@@ -13,6 +13,7 @@ from nnfactor.core import (
     L2,
     L21,
     BetaFit,
+    Block,
     Data,
     Fit,
     Graph,
@@ -374,6 +375,13 @@ class TestOps:
     def test_column_norms_are_safe(self, scale):
         F = torch.tensor([[3.0, 0.0], [4.0, 0.0]], dtype=torch.float64)
         np.testing.assert_allclose(column_norms(F * scale), [[5.0 * scale, 0.0]])
+
+    def test_rows_with_grams_of_their_own_in_a_batch_of_one(self):
+        A = torch.rand(6, 4, 5, 3, dtype=torch.float64)  # of every row a matrix
+        G, F = torch.einsum("nabi,nabj->ijn", A, A), torch.rand(6, 3, dtype=torch.float64)
+        alone = hals(F, Block((), F * 2, row_grams=G), sweeps=3)
+        one = hals(F[None], Block((), F[None] * 2, row_grams=G[None]), sweeps=3)
+        close(one[0], alone)
 
     def test_unit_columns_keep_the_product(self):
         p = problem(3, seed=9)

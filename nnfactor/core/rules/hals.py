@@ -58,7 +58,7 @@ def _by_own_grams(F: Tensor, block: Block, sweeps: int) -> Tensor:
         shared = q.column_matrix if q.mixes_columns else torch.diag_embed(q.column_matrix.squeeze(-2))
         G = G + shared.unsqueeze(-1)
     F = clone_factor(F)
-    columns, linear = components(F), components(cast(Tensor, block.net_linear()))
+    columns, linear = F.mT, cast(Tensor, block.net_linear()).mT  # the batch of the Grams stays that of the factor
     curvature = G.diagonal(dim1=-3, dim2=-2).mT
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
