@@ -26,6 +26,7 @@ from .factorization.sulf import SULF
 from .multiway.coupled import Coupled
 from .multiway.ntd import NTD
 from .multiway.ntf import NTF
+from .multiway.parafac2 import PARAFAC2
 from .projection.dpca import DPCA
 from .projection.mfa import MFA, SMFA
 from .shared.views import View as _View
@@ -40,6 +41,7 @@ __all__ = [
     "NMF",
     "NTD",
     "NTF",
+    "PARAFAC2",
     "SMFA",
     "SRC",
     "SRLSC",

@@ -63,6 +63,7 @@ FACTORIZATIONS = {  # they also hold what is not a parameter
         "transform_method='nnls', keep_embeddings=False, normalize='l2')"
     ),
     "NTF": f"{LONG}{BATCHES}{PLAIN}, sample_shape=None)",
+    "PARAFAC2": f"{LONG}evolving='free', coupling=10.0, momentum=True)",
     "SemiNMF": f"{LONG}solver='auto', exponent=0.5, {SHRUNK}",
 }
 

@@ -16,6 +16,7 @@ CHAIN = [
     ("nnfactor.core.labels", "nnfactor.core.linalg"),
     ("nnfactor.core.factors", "nnfactor.core.divergence", "nnfactor.core.multilinear"),
     ("nnfactor.core.data",),
+    ("nnfactor.core.slices",),
     ("nnfactor.core.graph",),
     ("nnfactor.core.block",),
     ("nnfactor.core.terms",),

@@ -40,10 +40,12 @@ from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_values
 from .checks import check_rules
 from .cuda_graph import State, Sweep
+from .run import step
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight: the choice of Ang and Gillis (2019) for HALS
 ROUNDING = 16  # units in the last place of the objective at the start or of ||X||^2, whichever is lower: no rise
 RISE = 0.1  # of the objective: a sweep that would raise it by more is followed by one without momentum
+STEP, LONGER, SHORTER, LONGEST = 1.0, 1.3, 3.0, 16.0  # of `nested`: the weight of what a sweep changed, measured
 APART = 128.0  # a column of an extrapolated factor is at most so many times as long or short as its component's mean
 
 
@@ -111,6 +113,61 @@ def her(
 
 def _positive(F: Tensor) -> Tensor:
     return F.clamp_(min=0)
+
+
+def nested(
+    terms: Sequence[Term],
+    rules: Mapping[str, Rule],
+    rare: Sequence[str],
+    times: int = 1,
+    within: Mapping[str, Callable[[Tensor], Tensor]] | None = None,
+    bound: Callable[[dict[str, Tensor]], dict[str, Tensor]] | None = None,
+) -> Sweep:
+    """Make sweeps that improve the `rare` factors once, then the others `times` times.
+
+    A `method` of `run`. With `within` a sweep begins at `F + w (F - F before)` for all factors that are not rare, as a
+    line search along what the last sweep changed (Bro 1998): if the objective would rise, the sweep is discarded, the
+    next one has no momentum, and the weight w of that problem shrinks; otherwise w grows.
+
+    Parameters
+    ----------
+    within : dict of callable, optional
+        The set of each factor that is extrapolated, as a projection. None: plain sweeps.
+    bound : callable, optional
+        Keeps lengths of columns in range, without a change of the model.
+    """
+    once, often = ({n: r for n, r in rules.items() if (n in rare) == first} for first in (True, False))
+    first, others = step(terms, once), step(terms, often)
+
+    def plain(state: State) -> State:
+        state = first(state)
+        for _ in range(times):
+            state = others(state)
+        return state
+
+    def sweep(state: State) -> State:
+        factors = state["factors"]
+        now = {name: factors[name] for name in rules}
+        memory: dict[str, Any] = state.get("memory") or _start_search(terms, factors, now)
+        reach = (1 + memory["weight"]).to(now[rare[0]].dtype)[..., None, None]
+        ahead = {n: project(torch.lerp(memory["before"][n], now[n], reach)) for n, project in (within or {}).items()}
+        new = plain({"factors": {**factors, **ahead}})["factors"]
+        value = add_values(terms, new)
+        good = value <= memory["value"] * (1 + ROUNDING * torch.finfo(reach.dtype).eps)  # False for NaN
+        new = bound(new) if bound else new
+        kept = {name: choose(good, new[name], F) for name, F in now.items()}
+        weight = torch.where(good, (LONGER * memory["weight"]).clamp(max=LONGEST), memory["weight"] / SHORTER)
+        reached = torch.where(good, value, memory["value"])
+        memory = {"before": now, "weight": weight, "value": reached}
+        return {"factors": {**factors, **kept}, "objective": reached, "kept": good, "memory": memory}
+
+    return plain if within is None else sweep
+
+
+def _start_search(terms: Sequence[Term], factors: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> dict[str, Any]:
+    """Return the memory before the first sweep, which extrapolates nothing."""
+    value = add_values(terms, factors)
+    return {"before": now, "weight": torch.full_like(value, STEP), "value": value}
 
 
 def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:

@@ -121,6 +121,7 @@ class Fit(DataTerm):
 class WeightedFit(Fit):
     """`weight ||X - [[V, U1, ...]]||^2`: one of several tensors that share factors, each with a weight."""
 
+    stacks_data: ClassVar[bool] = False  # weights of data sets differ, and so does what counts as rounding
     weight: WeightLike = 1.0
 
     def __post_init__(self) -> None:

@@ -204,6 +204,13 @@ def test_batches_and_restarts_equal_separate_fits():
         np.testing.assert_allclose(one.restarts_["component_weights"][best], one.component_weights_, rtol=1e-9)
 
 
+def test_batches_of_data_sets_equal_separate_fits():
+    sets = [problem(seed)[0] for seed in range(3)]
+    several = lambda: [Coupled(3, modes=MODES, random_state=0, max_iter=40, tol=0) for _ in sets]
+    for one, alone, X in zip(batch_fit(several(), sets), several(), sets, strict=True):
+        np.testing.assert_allclose(one.component_weights_, alone.fit(X).component_weights_, rtol=1e-6, atol=1e-9)
+
+
 def test_kinds_dtypes_files_and_parameters(tmp_path):
     X, _ = problem()
     model = Coupled(3, modes=MODES, random_state=0, max_iter=20, tol=0).fit(X)

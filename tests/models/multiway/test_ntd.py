@@ -142,6 +142,13 @@ def test_batches_of_ranks_and_restarts_equal_separate_fits():
         assert one.restarts_["core"].shape == (2, *one.core_.shape)
 
 
+def test_batches_of_data_sets_equal_separate_fits():
+    sets, ranks = [problem(3, seed)[0] for seed in range(3)], problem(3)[1]
+    several = lambda: [NTD(ranks, random_state=0, max_iter=40, tol=0) for _ in sets]
+    for one, alone, X in zip(batch_fit(several(), sets), several(), sets, strict=True):
+        np.testing.assert_allclose(one.core_, alone.fit(X).core_, rtol=1e-6, atol=1e-9)
+
+
 def test_float32_with_momentum_stays_in_range():
     X, ranks, _ = problem(4)
     model = NTD(ranks, random_state=0, max_iter=2000, tol=0).fit(X.astype(np.float32))
