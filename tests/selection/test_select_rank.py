@@ -168,7 +168,7 @@ def test_every_kind_of_data_gives_the_same_choice(kind):
 @pytest.mark.filterwarnings("ignore:.*without any observed entry")
 @pytest.mark.parametrize("missing", ["nan", "unstored"])
 def test_entries_of_sparse_data_are_hidden(missing):
-    data = sp.csr_array(np.where(X > np.median(X), X, 0) if missing == "unstored" else np.round(30 * X))
+    data = sp.csr_array(np.where(np.median(X) < X, X, 0) if missing == "unstored" else np.round(30 * X))
     found = select_rank(NMF(2, missing=missing, max_iter=100), data, [2, 3], "speckled", n_init=1, random_state=0)
     assert np.isfinite(found.losses).all()
     if missing == "nan":

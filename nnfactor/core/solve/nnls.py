@@ -1,6 +1,6 @@
 """Coefficients of samples on fixed bases: nonnegative least squares, unconstrained, and other divergences."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import reduce
 from itertools import repeat
 from typing import cast
@@ -25,6 +25,7 @@ from ..factors import (
 from ..linalg import pseudo_inverse, solve_spd
 from ..rules.hals import hals
 from ..rules.multiplicative import multiplicative
+from ..terms.base import Term, add_blocks
 from ..terms.beta import BetaFit
 
 CHUNK = 1 << 23  # entries of the masked systems held at once
@@ -190,9 +191,13 @@ def divergence_coefficients(
     start: Tensor | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    penalties: Sequence[Term] = (),
+    within: Callable[[Tensor], Tensor] = lambda V: V,
 ) -> Tensor:
     """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
 
+    Plus `penalties` of the factor `"mode 0"`, and `within` bounds of its entries: the majoriser is a sum over entries,
+    so that its minimiser, clipped, is the one within bounds.
     Without a `start` (n, k) all coefficients of a row begin equal. A row settles when `STRETCH` steps change none of
     its coefficients by more than `tol` times the largest; it stays as it is, and leaves when half of them have: its
     coefficients do not depend on the batch. `max_iter` are the steps in all. A coefficient that becomes NaN or infinite
@@ -203,14 +208,15 @@ def divergence_coefficients(
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
     F = scale / torch.where(heights > 0, heights, 1)
-    F = as_factor(F if start is None else torch.maximum(start, LIFT * F))
+    F = as_factor(within(F if start is None else torch.maximum(start, LIFT * F)))
     V = clone_factor(F)
     fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(as_factor, bases), strict=True))
     rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
     for done in range(0, max_iter, STRETCH):
         before = F
         for _ in range(min(STRETCH, max_iter - done)):
-            F = multiplicative(F, fit.block({modes[0]: F, **fixed}, modes[0]))
+            here = {modes[0]: F, **fixed}
+            F = within(multiplicative(F, add_blocks([fit, *penalties], here, modes[0])))
         write_rows(V, rows, select_rows(F, at))
         going = ((F - before).abs() > tol * F.amax(1, keepdim=True)).any(1)[at]
         rows, at = rows[going], at[going]

@@ -16,12 +16,12 @@ from ...core.data.as_data import as_tensor, is_sparse
 from ...core.data.base import Data
 from ...core.factors import as_factor
 from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
-from ...core.solve.nnls import nnls, normal_equations
+from ...core.solve.nnls import divergence_coefficients, nnls, normal_equations
 from ...core.solve.simplex_coefficients import simplex_coefficients
 from ...core.terms.penalties import L21 as L21Term
 from ...core.terms.rowwise_fit import RowwiseFit
 from ...penalties import L1, L2, Penalty, check_penalty
-from .base import mode_names
+from .base import mode_names, power
 from .fitting import Model
 from .parameters import loss_exponent, nonnegative
 
@@ -159,7 +159,7 @@ def with_own_terms(estimator: Any, model: Model) -> Model:
 def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], scale: float) -> Tensor | None:
     """Compute coefficients of new samples within the set of V, and with L1 and L2 on it; None where nothing is asked.
 
-    Exact for the simplex and for penalties, by projected gradient for bounds. Of the unit of the data over `scale`.
+    Exact for the simplex and for penalties, by descent for bounds; other losses than Frobenius take bounds and L1.
     """
     if not is_asked(estimator):
         return None
@@ -174,13 +174,11 @@ def constrained_coefficients(estimator: Any, data: Data, bases: list[Tensor], sc
     own = [p for name, p in asked.penalties if name == "V"]
     if not own and not asked.simplex and not asked.bounds:
         return None
-    if estimator._beta != 2 or estimator.transform_method != "nnls":
-        raise ValueError(
-            "transform with penalties, bounds or a simplex on V needs loss='frobenius' and transform_method='nnls'"
-        )
+    if estimator.transform_method != "nnls":
+        raise ValueError("transform with penalties, bounds or a simplex on V needs transform_method='nnls'")
     box = asked.sets({"V": scale}).get("V")
-    if data.weighted and isinstance(box, Box):
-        raise ValueError("transform with bounds on V cannot take hidden or weighted entries; leave one of them out")
+    if estimator._beta != 2:
+        return _divergence_coefficients_within(estimator, data, bases, scale, own, box)
     l1, l2 = (sum(p.weight for p in own if isinstance(p, kind)) for kind in (L1, L2))
     ridge = l2 * torch.eye(k, dtype=torch.float64, device=data.device)
     pieces = ((G + ridge, B - l1 / scale / 2) for G, B in normal_equations(data, bases))
@@ -192,7 +190,43 @@ def _solve_within(G: Tensor, B: Tensor, box: Within | None, total: float) -> Ten
     if isinstance(box, Simplex):
         return simplex_coefficients(G, B, total)
     V = nnls(G, B)
-    return V if box is None else _descend_within(V, G, B, box)
+    if box is None:
+        return V
+    return (_descend_within if G.dim() == 2 else _descend_by_rows)(V, G, B, box)
+
+
+def _divergence_coefficients_within(
+    estimator: Any, data: Data, bases: list[Tensor], scale: float, penalties: Sequence[Penalty], box: Within | None
+) -> Tensor:
+    """Minimise another divergence within bounds and with penalties that its rule takes."""
+    beta = estimator._beta
+    if isinstance(box, Simplex):  # refused by `fit` too
+        raise ValueError("transform with a simplex on V needs loss='frobenius'")
+    unit = power(scale, beta)
+    terms = [p.term("mode 0", p.weight * scale**p.degree / unit, data.shape[0]) for p in penalties if _of_rows(p)]
+    tol, most = float(estimator.transform_tol), int(estimator.transform_max_iter)
+    return divergence_coefficients(data, bases, beta, None, tol, most, terms, box or (lambda V: V))
+
+
+def _of_rows(penalty: Penalty) -> bool:
+    """Tell whether a penalty is of every sample by itself."""
+    return isinstance(penalty, L1 | L2)
+
+
+def _descend_by_rows(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
+    """Minimise within bounds along the coordinates, every row by its own Gram, to 1e-9 of the largest coefficient."""
+    assert isinstance(box, Box)
+    V = box(V)
+    curvature = G.diagonal(dim1=-2, dim2=-1)
+    for _ in range(10_000):
+        before = V.clone()
+        for j in range(V.shape[1]):
+            d = curvature[:, j]
+            step = (B[:, j] - (V * G[:, j]).sum(1)) / torch.where(d > 0, d, 1)
+            V[:, j] = (V[:, j] + torch.where(d > 0, step, 0)).clamp_(float(box.lower), float(box.upper))
+        if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):
+            break
+    return V
 
 
 def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:

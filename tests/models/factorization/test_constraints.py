@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import nnls
+from scipy.optimize import lsq_linear, minimize, nnls
 from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.decomposition import NMF as ScikitLearn
@@ -369,3 +369,41 @@ def test_rows_that_exchanges_do_not_settle_are_solved(monkeypatch):
     found = simplex_coefficients(G, B)
     monkeypatch.setattr(module, "ROUNDS", 0)
     torch.testing.assert_close(simplex_coefficients(G, B), found, rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("hidden", [False, True])
+@pytest.mark.parametrize("how", ["bounds", "L1", "both", "alpha_W"])
+def test_transform_of_divergences_minimises_what_fit_does(how, hidden):
+    settings = {
+        "bounds": {"bounds": {"V": (0.05, 0.4)}},
+        "L1": {"penalties": {"V": [penalties.L1(0.5)], "U1": [penalties.L2(0.1)]}},
+        "both": {"bounds": {"V": (0.05, 0.4)}, "penalties": {"V": [penalties.L1(0.5)], "U1": [penalties.L2(0.1)]}},
+        "alpha_W": {"alpha_W": 0.02, "alpha_H": 0.02, "l1_ratio": 1.0},
+    }[how]
+    data = RNG.poisson(5 * X / X.mean()).astype(float)
+    seen = RNG.random(data.shape) < (0.6 if hidden else 2)
+    given = np.where(seen, data, np.nan)
+    model = NMF(3, loss="kullback-leibler", missing="nan", **settings, **{**KW, "transform_max_iter": 20000})
+    model = model.set_params(transform_tol=1e-10, max_iter=30, tol=0).fit(given)
+    found, U = model.transform(given[:6]), model.factors_[0]
+    l1 = {"bounds": 0.0, "L1": 0.5, "both": 0.5, "alpha_W": 0.02 * 30}[how]
+    low, high = (0.05, 0.4) if "bounds" in settings else (0.0, None)
+    for i in range(6):
+        x, B = data[i][seen[i]], U[seen[i]]
+        loss = lambda v, x=x, B=B: np.sum(B @ v - x * np.log(B @ v + 1e-300)) + l1 * v.sum()
+        slope = lambda v, x=x, B=B: B.T @ (1 - x / (B @ v + 1e-300)) + l1
+        best = minimize(
+            loss, np.clip(found[i], 1e-3, None), jac=slope, bounds=[(low or 1e-12, high)] * 3, method="L-BFGS-B"
+        )
+        assert loss(found[i]) <= best.fun + 1e-6 * abs(best.fun)
+        assert found[i].min() >= low - 1e-12 and (high is None or found[i].max() <= high + 1e-12)
+
+
+def test_transform_within_bounds_of_what_is_seen():
+    seen = RNG.random(X.shape) < 0.6
+    given = np.where(seen, X, np.nan)
+    model = NMF(3, missing="nan", bounds={"V": (0.1, 0.5)}, random_state=0, max_iter=50, tol=0).fit(given)
+    found, U = model.transform(given), model.factors_[0]
+    for i in range(len(X)):
+        best = lsq_linear(U[seen[i]], X[i][seen[i]], (0.1, 0.5), tol=1e-12).x
+        np.testing.assert_allclose(found[i], best, atol=1e-6)
