@@ -31,6 +31,7 @@ KINDS = {
     "kernel_nmf_time": "benchmarks.experiments.kernel_nmf_time",
     "label_models": "benchmarks.experiments.label_models",
     "missing": "benchmarks.experiments.missing.experiment",
+    "multiway": "benchmarks.experiments.multiway.experiment",
     "n2s2l": "benchmarks.experiments.n2s2l",
     "ndtf": "benchmarks.experiments.ndtf",
     "ndtf_convergence": "benchmarks.experiments.ndtf_convergence",

@@ -85,6 +85,7 @@ UNITS = {  # what a metric is, where its name does not say it
     "fit_seconds": "seconds",
     "to_target": "milliseconds to a common error",
     "right": "right numbers of components, %",
+    "reached": "least error that was reached, % of the norm",
     "hidden": "error on what was hidden, % of its norm",
 }
 

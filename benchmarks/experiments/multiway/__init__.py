@@ -1,0 +1,1 @@
+"""Models of several modes: time to a common error."""
