@@ -1,5 +1,6 @@
 """Penalties, bounds, fixed entries and terms of a user's own, added to the model of an estimator."""
 
+import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -264,7 +265,7 @@ def _rule_within(name: str, rule: Any, within: Within | None, beta: float) -> An
 def _own_terms(estimator: Any, model: Model) -> list[Term]:
     """List terms of the user's own, made of the names and shapes of the factors if they are a function."""
     given = estimator.terms
-    found = given(dict(model.shapes)) if isinstance(given, Callable) else given  # type: ignore[arg-type]
+    found = _call_with_shapes(given, dict(model.shapes)) if callable(given) else given
     if found is None:
         return []
     if not isinstance(found, Sequence) or not all(isinstance(t, Term) for t in found):
@@ -275,6 +276,16 @@ def _own_terms(estimator: Any, model: Model) -> list[Term]:
     if unknown:
         raise ValueError(f"terms depend on {unknown[0]!r}, which is no factor; there are {', '.join(model.names)}")
     return list(found)
+
+
+def _call_with_shapes(function: Callable[[dict], Any], shapes: dict[str, tuple[int, int]]) -> Any:
+    """Call a function of a user's with the shapes of the factors; one that does not take them is refused."""
+    try:
+        inspect.signature(function).bind(shapes)
+    except TypeError:
+        told = "a function of one argument, the shapes of the factors by name, as in lambda shapes: [...]"
+        raise ValueError(f"terms must be a list of nnfactor.core.Term, or {told}; got {function!r}") from None
+    return function(shapes)
 
 
 def _names_in(parameter: str, given: Any, names: Sequence[str]) -> list[str]:
@@ -291,7 +302,8 @@ def _names_in(parameter: str, given: Any, names: Sequence[str]) -> list[str]:
 
 
 def _read_bounds(name: str, pair: Any) -> tuple[float, float]:
-    numbers = [v for v in pair if v is None or isinstance(v, Real)] if isinstance(pair, Sequence | np.ndarray) else []
+    known = lambda v: v is None or (isinstance(v, Real) and not isinstance(v, bool))
+    numbers = [v for v in pair if known(v)] if isinstance(pair, Sequence | np.ndarray) else []
     if len(numbers) != 2 or len(pair) != 2:
         raise ValueError(f"bounds[{name!r}] must be a pair (lower, upper) of numbers or None, got {pair!r}")
     low, high = (0.0 if pair[0] is None else float(pair[0])), (torch.inf if pair[1] is None else float(pair[1]))

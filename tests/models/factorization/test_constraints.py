@@ -407,3 +407,16 @@ def test_transform_within_bounds_of_what_is_seen():
     for i in range(len(X)):
         best = lsq_linear(U[seen[i]], X[i][seen[i]], (0.1, 0.5), tol=1e-12).x
         np.testing.assert_allclose(found[i], best, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"terms": lambda: []}, "terms must be a list of nnfactor.core.Term, or a function of one argument"),
+        ({"terms": lambda a, b: []}, "terms must be a list of nnfactor.core.Term, or a function of one argument"),
+        ({"bounds": {"V": (True, 2)}}, r"bounds\['V'\] must be a pair \(lower, upper\) of numbers"),
+    ],
+)
+def test_more_that_is_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        NMF(2, **settings).fit(X)
