@@ -15,7 +15,7 @@ ARRAY = "ndarray[tuple[Any, ...], dtype[Any]] | Tensor"
 KNOWN = f"""
 import numpy as np
 import torch
-from nnfactor import NGE, NMF, NTF, SULF, CoTraining, HarmonicFunction, MFA, batch_fit
+from nnfactor import NGE, NMF, NTD, NTF, SULF, CoTraining, HarmonicFunction, MFA, batch_fit
 from nnfactor.core import Fit, Laplacian
 
 X = np.ones((4, 3))
@@ -30,6 +30,7 @@ reveal_type(model.inverse_transform(model.transform(X)))  # {ARRAY}
 reveal_type(model.loss_)  # float
 reveal_type(model.n_iter_)  # int
 reveal_type(batch_fit([NTF(2), NTF(3)], X))  # list[NTF]
+reveal_type(NTD((2, 3)).core_)  # {ARRAY}
 reveal_type(SULF(2).view_weights_)  # ndarray[tuple[Any, ...], dtype[Any]]
 reveal_type(NGE(2).n_discriminative_)  # int
 reveal_type(HarmonicFunction().fit(X, [0, 1, -1, -1]).label_distributions_)  # {ARRAY}

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import prod
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
 from sklearn.utils.validation import check_is_fitted
@@ -132,7 +132,7 @@ class NTD(Factorization):
     transform_method: Coefficients = "nnls"
     keep_embeddings: bool = False
     normalize: Literal["l2"] | None = "l2"
-    n_components: ClassVar[Any]  # type: ignore[misc]  # no parameter of this model: `ranks` is
+    n_components: int = field(init=False)  # no parameter of this model, and never set: `ranks` is
     core_: Array = field(init=False)
     sample_shape_: tuple[int, ...] = field(init=False)
     _given_shape: tuple[int, ...] = field(init=False)
