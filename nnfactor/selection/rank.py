@@ -60,7 +60,8 @@ class RankSelection:
         "stability_mean", "stability_min" (the same of fits to halves of the samples), "core_consistency".
     models : dict of rank -> estimator, fitted to all of X
     losses : (n_folds, 2 + n_ranks) array or None
-        Mean loss of held-out entries for every fold: of a constant, of one component, then of each rank.
+        Mean loss of held-out entries for every fold: of a constant, of one component, then of each rank. Data whose
+        squares are out of range are divided by a power of two for that.
     """
 
     rank: int | None
@@ -191,11 +192,15 @@ def _fit(
 def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
     """Refuse what cannot be; sort the ranks."""
     one_of("criterion", criterion, ("bicross", "speckled", "stability", "core_consistency"))
-    name, of_tensors = type(estimator).__name__, getattr(estimator, "_tensors", False)
+    name, single = type(estimator).__name__, not getattr(estimator, "_listed_views", False)
     if not isinstance(estimator, Factorization):
         raise TypeError(f"estimator is {name}; it must be a factorization such as NMF(2), without components fitted")
-    fits = {"bicross": isinstance(estimator, NMF), "speckled": hasattr(estimator, "missing")}
-    fits |= {"stability": True, "core_consistency": of_tensors}
+    if "n_components" not in estimator.get_params(deep=False):
+        raise ValueError(
+            f"{name} has no single n_components whose values could be compared; fit it for each of its ranks"
+        )
+    fits = {"bicross": isinstance(estimator, NMF), "speckled": hasattr(estimator, "missing") and single}
+    fits |= {"stability": True, "core_consistency": single and getattr(estimator, "_tensors", False)}
     if not fits[criterion]:
         others = [key for key, value in fits.items() if value]
         raise ValueError(f"criterion={criterion!r} does not go with {name}; use one of {others}")
@@ -225,14 +230,14 @@ def _columns(
     found = {"rank": np.array(list(models)), "loss": np.array([m.loss_ for m in models.values()])}
     found["error"] = np.array([m.reconstruction_err_ for m in models.values()])
     if losses is not None:
-        shares = losses / losses[:, :1]
+        shares = _shares(losses)
         found["held_out"] = shares.mean(0)[2:]
         found["held_out_se"] = _standard_errors(shares, criterion)[2:]
     found |= _pair_columns("restarts", [_restarts(m) for m in models.values()])
     if resampled is not None:
         found |= _pair_columns("stability", [summarize_groups(*fits) for fits in resampled])
     first = next(iter(models.values()))
-    if len(getattr(first, "factors_", ())) > 1:
+    if len(getattr(first, "factors_", ())) > 1 and not first._listed_views:
         found["core_consistency"] = np.array([_consistency(m, X) for m in models.values()])
     return found
 
@@ -283,6 +288,12 @@ def _decide(criterion: str, columns: Mapping[str, np.ndarray], losses: np.ndarra
     return int(ranks[i]), told + _at_the_end(i, ranks)
 
 
+def _shares(losses: np.ndarray) -> np.ndarray:
+    """Divide the losses of every fold by that of a constant; where that is exact, nothing is better."""
+    constant = losses[:, :1]
+    return np.where(constant > 0, losses / np.where(constant > 0, constant, 1), 1.0)
+
+
 def _standard_errors(values: np.ndarray, criterion: str) -> np.ndarray:
     """Estimate the standard error of the mean over folds, whose fits share data (Nadeau and Bengio 2003)."""
     return values.std(0, ddof=1) * np.sqrt(1 / len(values) + SHARED[criterion])
@@ -290,7 +301,7 @@ def _standard_errors(values: np.ndarray, criterion: str) -> np.ndarray:
 
 def _least_within_one_error(ranks: np.ndarray, losses: np.ndarray, what: str, criterion: str) -> tuple[int | None, str]:
     """Take the smallest rank whose held-out loss is within one standard error of the least: of paired differences."""
-    shares = losses / losses[:, :1]
+    shares = _shares(losses)
     best = int(shares.mean(0).argmin())
     differences = shares - shares[:, [best]]
     within = differences.mean(0) <= _standard_errors(differences, criterion)

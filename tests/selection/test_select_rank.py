@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 from sklearn.base import clone
 from sklearn.metrics import silhouette_samples
 
-from nnfactor import NMF, NTF, GraphNMF, SemiNMF, select_rank
+from nnfactor import NMF, NTD, NTF, SULF, Coupled, GraphNMF, SemiNMF, select_rank
 from nnfactor.penalties import L1
 from nnfactor.selection.held_out import block_losses, speckled_losses
 from nnfactor.selection.stability import match_restarts, silhouettes, summarize_groups
@@ -287,3 +287,32 @@ def test_folds_respect_small_dimensions():
 def test_penalties_and_bounds_hold_in_folds(options):
     found = select_rank(NMF(2, max_iter=300, **options), X, [2, 3, 4], random_state=0)
     assert found.rank == 3
+
+
+@pytest.mark.parametrize("criterion", ["bicross", "speckled"])
+@pytest.mark.parametrize("value", [0.0, 1.0])
+def test_constant_data_have_no_clear_rank(criterion, value):
+    found = select_rank(NMF(2), np.full((20, 15), value), [1, 2], criterion, n_init=2, random_state=0)
+    assert found.rank is None and "no clear rank" in found.reason
+
+
+@pytest.mark.parametrize("scale", [2.0**-600, 2.0**600])
+def test_the_rank_does_not_depend_on_the_unit(scale):
+    usual, extreme = (
+        select_rank(NMF(2), data, [2, 3, 4], "speckled", n_init=2, random_state=0) for data in (X, scale * X)
+    )
+    assert extreme.rank == usual.rank == 3
+    np.testing.assert_allclose(extreme.table["held_out"], usual.table["held_out"], rtol=1e-2)
+
+
+@pytest.mark.parametrize("estimator", [SULF(2), Coupled(2, modes=[("sample", "a"), ("sample", "b")])])
+def test_models_of_several_matrices_are_judged_by_restarts(estimator):
+    found = select_rank(estimator.set_params(init="random"), [X, X[:, :9]], [1, 2], "stability", n_init=4)
+    assert len(found.table) == 2 and np.isfinite(found.table["restarts_mean"][1])
+
+
+def test_what_does_not_go_with_several_views_or_ranks_is_refused_by_name():
+    with pytest.raises(ValueError, match="'speckled' does not go with SULF"):
+        select_rank(SULF(2), [X, X], [1, 2], "speckled")
+    with pytest.raises(ValueError, match="NTD has no single n_components"):
+        select_rank(NTD(2), X.reshape(40, 6, 5), [1, 2], "stability")

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import reduce
-from math import frexp, ldexp, prod
+from math import floor, frexp, inf, ldexp, prod
 from typing import Any, Self
 
 import numpy as np
@@ -282,6 +282,19 @@ def power_of_two(size: float, reach: float = 0, lowest: int = -1000) -> float:
     if size == 0 or 2.0**-reach <= size <= 2.0**reach:
         return 1.0
     return ldexp(1.0, max(frexp(size)[1] - 1, lowest))
+
+
+def times_power(value: float, scale: float, exponent: float) -> float:
+    """Compute `value * scale ** exponent >= 0` for a power of two; infinity where that leaves the floating-point range.
+
+    >>> times_power(3.0, 2.0**900, 2), times_power(0.0, 2.0**900, 2), times_power(2.0**-1000, 2.0**900, 2) == 2.0**800
+    (inf, 0.0, True)
+    """
+    digits = exponent * (frexp(scale)[1] - 1)
+    try:
+        return ldexp(value * 2.0 ** (digits - floor(digits)), floor(digits))
+    except OverflowError:
+        return inf
 
 
 def _summarize(X: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core import Rule, Run, hals, her, multiplicative, projected_gradient, step
 from ...core.arrays import Array
-from ...core.data.base import Data, power_of_two
+from ...core.data.base import Data, power_of_two, times_power
 from ...core.factors import as_factor, draw_factor, gram
 from ...core.multilinear import (
     as_core,
@@ -246,7 +246,7 @@ class NTD(Factorization):
     def _mean_loss(self, inputs: Inputs, V: Tensor) -> float:
         data, core = inputs.data, place_factor(self.core_, inputs.data)
         loss = data.tucker_residual_sq([V.double() / inputs.scale, *self._bases(data)], core)
-        return float(loss) / prod(data.shape) * inputs.scale**2
+        return times_power(float(loss) / prod(data.shape), inputs.scale, 2)
 
     def _check_parameters(self) -> None:
         _read_ranks(self.ranks, 1 if isinstance(self.ranks, Sequence) else None)

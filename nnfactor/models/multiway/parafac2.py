@@ -15,7 +15,7 @@ from torch import Tensor
 from ...core import Rule, Run, Term, hals, run
 from ...core.arrays import Array
 from ...core.data.as_data import as_data, as_scaled_data
-from ...core.data.base import Data
+from ...core.data.base import Data, power_of_two, times_power
 from ...core.factors import as_factor, column_norms, draw_factor
 from ...core.rules.closed_form import unconstrained
 from ...core.rules.procrustes import procrustes
@@ -258,15 +258,15 @@ class PARAFAC2(Factorization):
         C, B = (as_factor(place_factor(F, data)) for F in (self.factors_[0], self.blueprint_))
         free = self._evolving == "free"
         terms = self._terms(inputs, self._evolving, self._coupling, len(slices.lengths))
-        mean = place_factor(self.embedding_, data).mean(0, keepdim=True) / inputs.scale
-        A = mean.expand(len(slices.lengths), -1)
+        mean = place_factor(self.embedding_, data).mean(0, keepdim=True)  # its size is found anew
+        A = (mean / power_of_two(float(mean.max()))).expand(len(slices.lengths), -1)
         start = _begin(data, slices, as_factor(A), C, B, not free)
         rules = {name: rule for name, rule in _rules(slices, free).items() if name not in ("B", "C")}
         within = {name: _positive for name in rules if name != "P"}
         method = partial(nested, rare=("P",), within=within)
         solved = run(terms, rules, start, method=method, max_iter=2000, tol=1e-9, warn=False)
         entries = prod(cast(Data, cast(SliceInputs, inputs).whole).shape)
-        loss = float(solved.objective[0]) / entries * inputs.scale**2
+        loss = times_power(float(solved.objective[0]) / entries, inputs.scale, 2)
         return solved.factors["A"] * inputs.scale, loss
 
     def _coefficients(self, inputs: Inputs) -> Tensor:

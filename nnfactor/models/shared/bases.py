@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.data.as_data import as_data
-from ...core.data.base import Data
+from ...core.data.base import Data, times_power
 from ...core.data.weighted import Weighted
 from ...core.factors import reconstruct
 from ...core.solve.ridge import choose_for
@@ -79,7 +79,8 @@ class Bases:
 
     def _mean_loss(self: Any, inputs: Inputs, V: Tensor) -> float:
         """Average the loss of data over their entries; `V` are their coefficients, in the units of the data."""
-        return mean_loss(self, inputs, [V.double() / inputs.scale, *self._bases(inputs.data)])
+        loss = mean_loss(self, inputs, [V.double() / inputs.scale, *self._bases(inputs.data)])
+        return times_power(loss, inputs.scale, loss_exponent(self))
 
     @property
     def components_(self: Any) -> Array:
@@ -233,12 +234,14 @@ def read_for_score(estimator: Any, X: Any, weights: Any = None) -> Inputs:
 
 
 def mean_loss(estimator: Any, inputs: Inputs, factors: Sequence[Tensor]) -> float:
-    """Divide the loss of data under a CP model by the weight of all entries, in the units of the user's data.
+    """Divide the loss of data under a CP model by the weight of all entries.
 
-    `factors` are float64, in the units of `inputs.data`: of the user's data over `inputs.scale`.
+    `factors` are float64, and they and the loss in the units of `inputs.data`: of the user's data over `inputs.scale`.
     """
     data, beta = inputs.data, loss_exponent(estimator)
     total = float(cast(Weighted, data).total_weight()) if data.weighted else prod(data.shape)
+    if not total:
+        raise ValueError("X has no entry that counts: all are hidden or have weight 0; there is nothing to score")
     with strict_precision(data.device), torch.no_grad():
         loss = float(data.divergence([F.to(data.device, torch.float64) for F in factors], beta))
-    return loss / total * inputs.scale**beta
+    return loss / total

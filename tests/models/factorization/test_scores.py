@@ -6,7 +6,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.model_selection import GridSearchCV, cross_val_score
 
-from nnfactor import LNMF, NMF, NTF, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF, SemiNMF
+from nnfactor import LNMF, NMF, NTD, NTF, PARAFAC2, ConstrainedNMF, GraphNMF, KernelNMF, PolynomialNMF, SemiNMF
 
 RNG = np.random.default_rng(0)
 X = RNG.random((30, 3)) @ RNG.random((3, 12)) * RNG.gamma(9, 1 / 9, (30, 12))
@@ -79,3 +79,16 @@ def test_grid_search_takes_factorizations_as_they_are():
     search = GridSearchCV(NMF(2, random_state=0, max_iter=200, tol=0), {"n_components": [1, 3]}, cv=3).fit(X)
     assert search.best_params_ == {"n_components": 3}
     assert (cross_val_score(NMF(2, random_state=0, max_iter=200, tol=0), X, cv=3) < 0).all()
+
+
+@pytest.mark.parametrize("estimator", [NMF(2), NMF(2, loss=3.0), NTF(2), NTD(2), PARAFAC2(2)], ids=lambda e: repr(e))
+def test_a_score_beyond_the_range_is_minus_infinity(estimator):
+    data = X.reshape(30, 4, 3) if isinstance(estimator, NTF | NTD | PARAFAC2) else X
+    model = estimator.set_params(random_state=0, max_iter=5, tol=0).fit(data)
+    assert model.score(1e250 * data) == -np.inf and model.score(1e-250 * data) == 0
+
+
+def test_a_score_of_nothing_is_refused():
+    model = NMF(2, missing="nan", random_state=0).fit(X)
+    with pytest.raises(ValueError, match="no entry that counts"):
+        model.score(np.full_like(X, np.nan))
