@@ -1,6 +1,6 @@
 """What restarts of a factorization have in common: matched components, medians, spread, usages."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 from ..core.arguments import positive
 from ..core.labels import to_host
 from ..models.factorization.nmf import NMF
-from .stability import match_restarts, restart_factors, silhouettes, similarities
+from .stability import feature_factors, match_restarts, restart_factors, silhouettes, similarities
 
 NEIGHBOURS = 0.3  # share of the restarts whose distance is a component's local density (Kotliar et al. 2019)
 
@@ -131,16 +131,17 @@ def _read(restarts: Any) -> tuple[Any, list[np.ndarray], np.ndarray, int]:
         n_failed = len(restarts.restarts_["loss"]) - len(losses)
         model = restarts
     else:
-        models = list(restarts)
-        if not all(hasattr(m, "factors_") for m in models):
+        models = list(restarts) if isinstance(restarts, Iterable) else []
+        if not models or not all(hasattr(m, "factors_") for m in models):
             raise ValueError("restarts must be a fitted estimator with n_init > 1, or a list of fitted estimators")
         every = np.array([m.loss_ for m in models], dtype=np.float64)
         models, n_failed = [m for m in models if np.isfinite(m.loss_)], int((~np.isfinite(every)).sum())
-        shapes = {tuple(tuple(F.shape) for F in m.factors_) for m in models}
+        of = [feature_factors(m.factors_) for m in models]
+        shapes = {tuple(tuple(F.shape) for F in Fs) for Fs in of}
         if len(shapes) > 1:
             raise ValueError(f"restarts have factors of different shapes: {sorted(shapes)}")
         model, losses = (models[0] if models else None), every[np.isfinite(every)]
-        factors = [np.stack(Fs) for Fs in zip(*([to_host(F) for F in m.factors_] for m in models), strict=True)]
+        factors = [np.stack(Fs) for Fs in zip(*([to_host(F) for F in Fs_of] for Fs_of in of), strict=True)]
     if len(losses) < 2:
         raise ValueError(f"there are {len(losses)} restarts with a finite loss; a consensus needs two or more")
     return model, factors, losses, n_failed

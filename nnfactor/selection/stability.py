@@ -4,7 +4,7 @@ The fits are restarts of the same data, or of random parts of the samples: resta
 where they all fit the same noise (Lange et al. 2004 judge clusterings by parts of the data for that reason).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,7 +80,12 @@ def restart_factors(model: Any) -> tuple[list[Any], np.ndarray]:
     """Give the feature factors of all restarts of finite loss, `(restarts, d, k)` for each mode, and the losses."""
     losses = np.asarray(model.restarts_["loss"], dtype=np.float64)
     finite = np.isfinite(losses)
-    return [to_host(F)[finite] for F in model.restarts_["factors"]], losses[finite]
+    return [to_host(F)[finite] for F in feature_factors(model.restarts_["factors"])], losses[finite]
+
+
+def feature_factors(factors: Any) -> list[Any]:
+    """List the factors of features; of those by the names of modes, all but the first, which has the samples."""
+    return list(factors.values())[1:] if isinstance(factors, Mapping) else list(factors)
 
 
 def can_resample(estimator: Any, X: Any) -> bool:

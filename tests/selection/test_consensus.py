@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.base import clone
 
-from nnfactor import NMF, NTF, SemiNMF, consensus
+from nnfactor import NMF, NTF, Coupled, SemiNMF, consensus
 
 RNG = np.random.default_rng(0)
 U = RNG.random((20, 3)) ** 4
@@ -156,6 +156,7 @@ def test_the_same_restarts_give_the_same_consensus():
         (lambda: consensus([MODEL]), "two or more"),
         (lambda: consensus([MODEL, NMF(2).fit(X)]), "different shapes"),
         (lambda: consensus([NMF(2), NMF(2)]), "fitted"),
+        (lambda: consensus(NMF(2)), "fitted"),
         (lambda: consensus(MODEL, density_threshold=0), "density_threshold"),
         (lambda: consensus(SemiNMF(2, n_init=3, random_state=0, max_iter=500).fit(X), X), "SemiNMF"),
     ],
@@ -163,3 +164,12 @@ def test_the_same_restarts_give_the_same_consensus():
 def test_what_cannot_be_is_refused_by_name(call, told):
     with pytest.raises(ValueError, match=told):
         call()
+
+
+def test_coupled_models_have_a_consensus_of_every_mode_but_the_samples():
+    make = lambda **more: Coupled(3, modes=[("sample", "a"), ("sample", "b")], init="random", **more)
+    data = [X, X[:, :12] ** 2]
+    found = consensus(make(n_init=4, random_state=0).fit(data))
+    assert [F.shape for F in found.factors] == [(20, 3), (12, 3)]
+    several = consensus([make(random_state=seed).fit(data) for seed in range(3)])
+    assert [F.shape for F in several.factors] == [(20, 3), (12, 3)]
