@@ -191,3 +191,24 @@ def test_bootstrap_samples_of_digits(monkeypatch):
     samples = [digits[draw.integers(150, size=150)] for _ in range(10)]
     fits = batch_fit([NMF(8, random_state=0, max_iter=60, tol=0) for _ in samples], samples)
     assert seen == [10] and len({e.loss_ for e in fits}) == 10
+
+
+def test_labels_and_weights_may_be_absent_for_some_data_sets():
+    hide = np.where(np.random.default_rng(0).random(SETS[0].shape) < 0.1, 0.0, 1.0)
+    for weights in ([None, hide, hide], [hide, None, None], [None, None, None]):
+        alone = [NMF(3, random_state=0).fit(X, weights=w) for X, w in zip(SETS, weights, strict=False)]
+        fits = batch_fit([NMF(3, random_state=0) for _ in range(3)], SETS[:3], weights=weights)
+        for fitted, single in zip(fits, alone, strict=True):
+            assert_equal(fitted, single, 1e-9)
+    views, labels = [[X] for X in SETS[:3]], [Y, None, Y]
+    alone = [SULF(3, random_state=0).fit(X, y) for X, y in zip(views, labels, strict=True)]
+    for fitted, single in zip(
+        batch_fit([SULF(3, random_state=0) for _ in range(3)], views, labels), alone, strict=True
+    ):
+        assert_equal(fitted, single, 1e-7)
+    several = [[X, X[:, :4]] for X in SETS[:2]]
+    for weights in ([[None, hide[:, :4]], [hide, None]], [[hide, None], None]):
+        alone = [SULF(3, random_state=0).fit(X, Y, weights=w) for X, w in zip(several, weights, strict=True)]
+        fits = batch_fit([SULF(3, random_state=0) for _ in range(2)], several, Y, weights=weights)
+        for fitted, single in zip(fits, alone, strict=True):
+            assert_equal(fitted, single, 1e-7)

@@ -33,8 +33,8 @@ def batch_fit(
         Of one class, no object twice. They are fitted in place.
     X, y, weights
         As for `fit`. Or X is a list (or tuple) of arrays, DataFrames or sparse matrices, the data of every estimator
-        (for `SULF` a list of lists of views), and y and weights are one for all, or lists too. One tensor is an array,
-        not a list of matrices.
+        (for `SULF` a list of lists of views), and y and weights are one for all, or lists too, None for a data set
+        without. One tensor is an array, not a list of matrices.
     max_bytes : int, optional
         Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
         split into runs accordingly. None: half of what is free on the device. The results do not depend on it.
@@ -104,8 +104,7 @@ def _given(estimators: list[Any], X: Any, y: Any, weights: Any) -> list[Given]:
         return [Given(X, y, weights)] * len(estimators)
     columns, dimensions = [list(X)], 2 + type(estimators[0])._listed_views
     for name, values, least in (("y", y, 1), ("weights", weights, dimensions)):
-        several = isinstance(values, list | tuple) and all(_dimensions(v) >= least for v in values)
-        columns.append(list(values) if several else [values] * len(X))
+        columns.append(list(values) if _is_one_for_each(values, len(X), least) else [values] * len(X))
         if len(columns[-1]) != len(X):
             raise ValueError(
                 f"{name} is a list of {len(columns[-1])}, and X one of {len(X)} data sets; give one for each"
@@ -128,11 +127,17 @@ def _is_list_of_data(X: Any, listed_views: bool) -> bool:
     return all(len(getattr(data, "shape", ())) >= 2 for data in X)
 
 
+def _is_one_for_each(values: Any, n: int, least: int) -> bool:
+    """Tell a list of arrays of `least` dimensions, one or None for each of n data sets, from one array or list."""
+    given = [v for v in values if v is not None] if isinstance(values, list | tuple) else [0]
+    return all(_dimensions(v) >= least for v in given) and (bool(given) or len(values) == n)
+
+
 def _dimensions(values: Any) -> int:
-    """Count the dimensions of an array, or of nested lists by their first elements."""
+    """Count the dimensions of an array, or of nested lists by their deepest elements."""
     if hasattr(values, "shape"):
         return len(values.shape)
-    return 1 + _dimensions(values[0]) if isinstance(values, list | tuple) and len(values) else 0
+    return 1 + max(map(_dimensions, values)) if isinstance(values, list | tuple) and len(values) else 0
 
 
 def _warn(estimators: list[E]) -> None:
