@@ -12,6 +12,7 @@ from ..core.arrays import as_array
 from ..core.data.as_data import as_scipy, coordinates, is_sparse, to_csr
 from ..core.data.base import Data
 from ..core.data.hidden import make_sparse
+from ..core.labels import to_host
 
 
 def as_indexable(X: Any, sample_shape: Any = None) -> Any:
@@ -105,6 +106,21 @@ def hide_entries(X: Any, at: list[np.ndarray]) -> Any:
     places, values = _stored(X)
     both = [np.concatenate(pair) for pair in zip(places, at, strict=True)]
     return make_sparse(both, np.concatenate([values, np.full(len(at[0]), np.nan, values.dtype)]), X.shape)
+
+
+def replace_entries(X: Any, at: list[np.ndarray], value: float) -> Any:
+    """Put a number in some places of a dense array; the rest is copied."""
+    filled = hide_entries(X, at)
+    index = tuple(torch.from_numpy(i).to(X.device) for i in at) if isinstance(X, Tensor) else tuple(at)
+    filled[index] = value
+    return filled
+
+
+def lower_weights(X: Any, weights: Any, at: list[np.ndarray], share: float) -> np.ndarray:
+    """Make weights of a dense array: those given, or 1, times `share` in some places."""
+    lowered = np.ones(tuple(X.shape)) if weights is None else np.array(to_host(weights), dtype=np.float64)
+    lowered[tuple(at)] *= share
+    return lowered
 
 
 def mark_entries(shape: tuple[int, ...], at: list[np.ndarray], weights: Any = None) -> Any:

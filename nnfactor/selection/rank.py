@@ -28,7 +28,7 @@ from .arrays import as_indexable
 from .held_out import GROUPS, HIDDEN, block_losses, plain, speckled_losses
 from .stability import can_resample, fit_parts, restart_factors, summarize_groups
 
-Criterion = Literal["bicross", "speckled", "stability", "core_consistency"]
+Criterion = Literal["auto", "bicross", "speckled", "stability", "core_consistency"]
 
 STABLE, LEAST = 0.8, 0.2  # mean and smallest silhouette of a stable rank (Alexandrov et al. 2020)
 
@@ -87,7 +87,7 @@ def select_rank(
     estimator: Factorization,
     X: Any,
     ranks: Iterable[int],
-    criterion: Criterion = "bicross",
+    criterion: Criterion = "auto",
     *,
     n_init: int | None = None,
     random_state: Any = None,
@@ -104,10 +104,11 @@ def select_rank(
         Its parameters are used, but for `n_components`; it is not changed.
     X : data as for `fit`
     ranks : iterable of int, each >= 1
-    criterion : {"bicross", "speckled", "stability", "core_consistency"}
-        "bicross" (`NMF` and `NTF`; the default, for it needs no masks and takes sparse data as they are): blocks of
-        rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled" (models
-        with `missing`): 5 % of the entries are hidden (Wold 1978). Both weigh the squared distance of a matrix by the
+    criterion : {"auto", "bicross", "speckled", "stability", "core_consistency"}
+        "bicross" (`NMF` and `NTF`; "auto" for matrices, for it needs no masks and takes sparse data as they are):
+        blocks of rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled"
+        (models with `missing`; "auto" for tensors, of which blocks leave too little): 5 % of the entries are hidden
+        (Wold 1978). Both weigh the squared distance of a matrix by the
         means of rows and columns, unless factors have penalties or bounds; they take the smallest rank within one
         standard error of the least loss, and none if one component, or a constant, predicts as well. "stability": the
         largest rank whose fits to random halves of the samples (or restarts, where a model holds something for each
@@ -137,12 +138,13 @@ def select_rank(
     >>> found.rank, sorted(found.models)
     (3, [1, 2, 3])
     """
-    ranks = _check(estimator, ranks, criterion, n_init)
+    chosen = _choose(estimator, X, criterion)
+    ranks = _check(estimator, ranks, chosen, n_init)
     random = read_random_state(estimator.random_state if random_state is None else random_state)
-    parts = criterion == "stability" and can_resample(estimator, X)
-    if parts or criterion in HELD_OUT:
+    parts = chosen == "stability" and can_resample(estimator, X)
+    if parts or chosen in HELD_OUT:
         X = as_indexable(X, getattr(estimator, "sample_shape", None))
-    return _select(estimator, X, ranks, criterion, n_init, random, weights, parts)
+    return _select(estimator, X, ranks, chosen, n_init, random, weights, parts)
 
 
 def _select(
@@ -189,9 +191,20 @@ def _fit(
     return dict(zip(ranks, full, strict=True)), losses, resampled
 
 
+def _choose(estimator: Any, X: Any, criterion: str) -> str:
+    """Choose what holds entries out: of matrices blocks, of tensors and for other models single entries."""
+    one_of("criterion", criterion, ("auto", "bicross", "speckled", "stability", "core_consistency"))
+    if criterion != "auto":
+        return criterion
+    tensor = len(getattr(X, "shape", ())) > 2 or getattr(estimator, "sample_shape", None) is not None
+    able = hasattr(estimator, "missing") and not getattr(estimator, "_listed_views", False)
+    if isinstance(estimator, NMF):
+        return "speckled" if tensor and able else "bicross"
+    return "speckled" if able else "stability"
+
+
 def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
     """Refuse what cannot be; sort the ranks."""
-    one_of("criterion", criterion, ("bicross", "speckled", "stability", "core_consistency"))
     name, single = type(estimator).__name__, not getattr(estimator, "_listed_views", False)
     if not isinstance(estimator, Factorization):
         raise TypeError(f"estimator is {name}; it must be a factorization such as NMF(2), without components fitted")

@@ -261,7 +261,7 @@ def test_held_out_entries_do_not_reach_their_prediction(estimator, compute):
         (lambda: select_rank(NMF(2), X, [2, 25]), "use ranks up to 24"),
         (lambda: select_rank(NMF(2), X, [2], "best"), "criterion"),
         (lambda: select_rank(NMF(2), X, [2], "core_consistency"), "does not go with NMF"),
-        (lambda: select_rank(SemiNMF(2), X, [2]), "'stability'"),
+        (lambda: select_rank(SemiNMF(2), X, [2], "bicross"), "'stability'"),
         (lambda: select_rank(NMF(2), X, [2], "stability", n_init=1), "one run has no stability"),
         (lambda: select_rank(NMF(2, fixed={"U1": X.T[:, :2]}), X, [2]), "fixed= of all of X"),
     ],
@@ -316,3 +316,19 @@ def test_what_does_not_go_with_several_views_or_ranks_is_refused_by_name():
         select_rank(SULF(2), [X, X], [1, 2], "speckled")
     with pytest.raises(ValueError, match="NTD has no single n_components"):
         select_rank(NTD(2), X.reshape(40, 6, 5), [1, 2], "stability")
+
+
+def test_tensors_are_held_out_entry_by_entry():
+    """The default criterion of tensors; a hidden entry that a component has alone is not predicted by any number."""
+    random = np.random.default_rng(0)
+    factors = [random.random((d, 3)) * (random.random((d, 3)) < 0.5) for d in (12, 10, 8)]
+    cube = random.poisson(5 * np.einsum("ar,br,cr->abc", *factors)).astype(float)
+    found = select_rank(NTF(2, max_iter=200), cube, range(2, 6), random_state=0, n_init=2)
+    assert found.criterion == "speckled" and found.rank == 3
+    assert np.asarray(found.table["held_out"]).max() < 5  # without the slight weight 18
+    assert select_rank(NMF(2, max_iter=50), cube[:, :, 0] + 1, [1, 2], random_state=0).criterion == "bicross"
+    tensor = select_rank(NTF(2, max_iter=200), torch.from_numpy(cube), range(2, 6), random_state=0, n_init=2)
+    np.testing.assert_allclose(tensor.losses, found.losses, rtol=1e-6)
+    weights = random.random(cube.shape) + 0.5
+    weighted = select_rank(NTF(2, max_iter=100), cube, [2, 3], random_state=0, weights=weights, n_init=1)
+    assert np.isfinite(weighted.losses).all() and weighted.rank == 3

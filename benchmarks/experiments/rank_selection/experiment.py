@@ -24,7 +24,7 @@ from .cases import KINDS, Kind, make_case, make_noise
 GROUPS, ROUNDS, RESTARTS = 5, 2, 5  # as in select_rank
 
 
-CRITERIA = ("bicross", "speckled", "stability", "core_consistency")
+CRITERIA = ("auto", "bicross", "speckled", "stability", "core_consistency")
 
 
 @dataclass(frozen=True)
