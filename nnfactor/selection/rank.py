@@ -95,15 +95,14 @@ def select_rank(
 ) -> RankSelection:
     """Choose the number of components.
 
-    Folds of rows alone, as of `GridSearchCV`, always favour more components: coefficients of a row are solved on the
-    entries that then score it. Here no entry that is predicted has been seen.
+    Folds of rows alone, as of `GridSearchCV`, always favour more components: coefficients are solved on the entries that
+    score them. Here no entry that is predicted has been seen.
 
     Parameters
     ----------
     estimator : NMF, NTF or another factorization
         Its parameters are used, but for `n_components`; it is not changed.
-    X : data as for `fit`
-    ranks : iterable of int, each >= 1
+    X, ranks : data as for `fit`, and an iterable of int, each >= 1
     criterion : {"auto", "bicross", "speckled", "stability", "core_consistency"}
         "bicross" (`NMF` and `NTF`; "auto" for matrices, for it needs no masks and takes sparse data as they are):
         blocks of rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled"
@@ -118,8 +117,7 @@ def select_rank(
         Restarts for each rank, and halves. Default: those of the estimator if more than one, else 5, and 20 halves.
     random_state : int, RandomState, Generator or None
         Draws folds and starts. None: that of the estimator.
-    weights : of the shape of X, optional
-        As for `fit`; held-out losses are weighted, too.
+    weights : of the shape of X, optional, as for `fit`; held-out losses are weighted, too
 
     Returns
     -------
