@@ -84,6 +84,9 @@ def _faults_of_page(text: str) -> Iterator[str]:
         return
     results, prose = _results(text), text.partition(END)[2]
     yield from (f"{number} is in no table" for number in untabled_numbers(text))
+    for claim in judged_claims(text):
+        if claim.outcome == "not met" and len(claim.tried) < TRIES:
+            yield f"{len(claim.tried)} of {TRIES} other ways tried for a claim that does not hold: {claim.text}"
     for sentence in _sentences(prose):
         marks = list(MARK.finditer(sentence))
         if not marks and (word := WORDS.search(sentence)):

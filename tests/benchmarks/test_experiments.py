@@ -604,8 +604,11 @@ def test_words_are_checked_against_the_results(tmp_path, text, fault):
     ]
 
 
-def test_a_claim_holds_by_a_way_that_measures_it_as_well(tmp_path):
+def test_a_claim_that_does_not_hold_needs_two_tries(tmp_path):
     page = tmp_path / "toy.md"
+    page.write_text(PAGE.replace("| tried | A ahead of C by night | not met | lacks 2.5 |\n", ""))
+    (fault,) = prose.find_faults(tmp_path)
+    assert fault == "toy: 1 of 2 other ways tried for a claim that does not hold: A ahead of C"
     page.write_text(PAGE.replace("tried | A ahead of C by day | not met", "equally | A ahead of C by day | met"))
     assert prose.find_faults(tmp_path) == []
     assert [claim.outcome for claim in prose.judged_claims(page.read_text())] == ["met", "met equally"]
