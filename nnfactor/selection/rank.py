@@ -95,7 +95,7 @@ def select_rank(
 ) -> RankSelection:
     """Choose the number of components.
 
-    Folds of rows alone, as of `GridSearchCV`, always favour more components: coefficients are solved on the entries that
+    Folds of rows, as of `GridSearchCV`, always favour more components: coefficients are solved on the entries that
     score them. Here no entry that is predicted has been seen.
 
     Parameters
