@@ -1,7 +1,7 @@
 """Nonnegative PARAFAC2: slices of different lengths that share one factor, while the other evolves."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Any, Literal, cast
@@ -253,10 +253,15 @@ class PARAFAC2(Factorization):
         return {"reconstruction_err_": inputs.scale * float(model.data[0].residual_sq([rows, C]).sqrt())}
 
     def _solve(self, inputs: Inputs) -> tuple[Tensor, float]:
-        """Find weights and projections of slices with B and C fixed; the weights, and the mean loss of an entry."""
-        data, slices = inputs.data, cast(SliceInputs, inputs).slices
+        """Find weights and projections of slices with B and C fixed; the weights, and the mean loss of an entry.
+
+        Free slices share nothing, but for when to stop: they are brought to one size, so that each of them counts.
+        """
+        slices, free, given = cast(SliceInputs, inputs).slices, self._evolving == "free", inputs.data
+        sizes = _sizes_of_slices(given, slices) if free else given.sqnorm().new_ones(len(slices.lengths))
+        data = _divide_slices(given, slices, sizes) if free else given
+        inputs = replace(inputs, data=data)
         C, B = (as_factor(place_factor(F, data)) for F in (self.factors_[0], self.blueprint_))
-        free = self._evolving == "free"
         terms = self._terms(inputs, self._evolving, self._coupling, len(slices.lengths))
         mean = place_factor(self.embedding_, data).mean(0, keepdim=True)  # its size is found anew
         A = (mean / power_of_two(float(mean.max()))).expand(len(slices.lengths), -1)
@@ -266,8 +271,11 @@ class PARAFAC2(Factorization):
         method = partial(nested, rare=("P",), within=within)
         solved = run(terms, rules, start, method=method, max_iter=2000, tol=1e-9, warn=False)
         entries = prod(cast(Data, cast(SliceInputs, inputs).whole).shape)
-        loss = times_power(float(solved.objective[0]) / entries, inputs.scale, 2)
-        return solved.factors["A"] * inputs.scale, loss
+        A, loss = solved.factors["A"] * sizes.to(data.dtype)[:, None], float(solved.objective[0])
+        if free:
+            rows = evolve(solved.factors["P"], B) * slices.weights(A)
+            loss = float(given.residual_sq([as_factor(rows), C]))
+        return A * inputs.scale, times_power(loss / entries, inputs.scale, 2)
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         return self._solve(inputs)[0]
@@ -326,6 +334,22 @@ def compress(data: Data, lengths: Sequence[int]) -> tuple[Data, tuple[int, ...]]
         return data, tuple(lengths)
     parts = [part if len(part) <= width else torch.linalg.qr(part, mode="r").R for part in X.split(list(lengths))]
     return as_data(torch.cat(parts), signed=True), tuple(map(len, parts))
+
+
+def _sizes_of_slices(data: Data, slices: Slices) -> Tensor:
+    """Find a power of two for each slice near its largest entry, `(I,)`, float64."""
+    X, lowest = data.samples(), -1000 if data.dtype == torch.float64 else -120
+    ends = np.cumsum(slices.lengths)
+    peaks = [float(abs(X[end - n : end]).max()) for n, end in zip(slices.lengths, ends, strict=True)]
+    sizes = [power_of_two(peak, lowest=lowest) for peak in peaks]
+    return torch.tensor(sizes, dtype=torch.float64, device=data.device)
+
+
+def _divide_slices(data: Data, slices: Slices, sizes: Tensor) -> Data:
+    """Divide every slice by its size (a copy)."""
+    X, inverse = data.samples(), (1 / sizes).to(data.dtype)[slices.of_row]
+    scaled = sp.csr_array(sp.diags_array(inverse.cpu().numpy()) @ X) if sp.issparse(X) else X * inverse[:, None]
+    return as_data(scaled, data.device, data.dtype, signed=True)
 
 
 def _draw(data: Data, n_slices: int, k: int, seed: int, svd: bool) -> tuple[Tensor, Tensor]:

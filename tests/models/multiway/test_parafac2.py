@@ -252,3 +252,16 @@ def test_no_worse_than_matcouply():
     theirs = sum(((x - (B * a) @ C.T) ** 2).sum() for x, a, B in zip(X, A, Bs))
     model = PARAFAC2(K, evolving="nonnegative", n_init=5, random_state=0, max_iter=1000).fit(X)
     assert model.reconstruction_err_**2 <= 1.05 * theirs and model.coupling_error_ < 0.02
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_new_slices_of_other_sizes_change_nothing(sparse):
+    X = [sp.csr_array(x) for x in slices()] if sparse else slices()
+    model = PARAFAC2(K, random_state=0, max_iter=300, tol=0).fit(X)
+    alone = model.transform(X[:1])[0]
+    for size in (1e-8, 1e8):
+        first, other = model.transform([X[0], X[1] * size])
+        np.testing.assert_allclose(first, alone, rtol=1e-3, atol=1e-3 * alone.max())
+        np.testing.assert_allclose(other, size * model.transform(X[1:2])[0], rtol=1e-3, atol=size * 1e-3 * alone.max())
+    loss = sum(-model.score([x]) * np.prod(x.shape) for x in X)
+    assert -model.score(X) * sum(np.prod(x.shape) for x in X) == pytest.approx(loss, rel=1e-3)
