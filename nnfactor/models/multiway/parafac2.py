@@ -232,8 +232,8 @@ class PARAFAC2(Factorization):
         lengths = slices.whole_lengths
         as_tensor = lambda F: F if isinstance(F, Tensor) else torch.from_numpy(F)
         if whole is not inputs.data:
-            known = {n: as_tensor(F) for n, F in zip("ACB", (found["embedding_"], C, B), strict=True)}
-            P = inputs.to_caller(_project(whole, Slices(lengths, whole.device), known))
+            parts = cast(Tensor, whole.samples()).split(list(lengths))
+            P = torch.cat([*map(_expand, parts, place_factor(P, whole).split(list(slices.lengths)))])
         E0 = evolve(as_tensor(P), as_tensor(B))
         E = as_tensor(rest[0]) if rest else E0
         error = float((E.double() - E0.double()).norm() / (float(E.double().norm()) or 1.0))
@@ -340,16 +340,21 @@ def _sizes_of_slices(data: Data, slices: Slices) -> Tensor:
     """Find a power of two for each slice near its largest entry, `(I,)`, float64."""
     X, lowest = data.samples(), -1000 if data.dtype == torch.float64 else -120
     ends = np.cumsum(slices.lengths)
-    peaks = [float(abs(X[end - n : end]).max()) for n, end in zip(slices.lengths, ends, strict=True)]
-    sizes = [power_of_two(peak, lowest=lowest) for peak in peaks]
+    parts = (X[end - n : end] for n, end in zip(slices.lengths, ends, strict=True))
+    sizes = [power_of_two(float(abs(part).max()), lowest=lowest) for part in parts]
     return torch.tensor(sizes, dtype=torch.float64, device=data.device)
 
 
 def _divide_slices(data: Data, slices: Slices, sizes: Tensor) -> Data:
     """Divide every slice by its size (a copy)."""
-    X, inverse = data.samples(), (1 / sizes).to(data.dtype)[slices.of_row]
-    scaled = sp.csr_array(sp.diags_array(inverse.cpu().numpy()) @ X) if sp.issparse(X) else X * inverse[:, None]
+    X, by = data.samples(), (1 / sizes).to(data.dtype)[slices.of_row]
+    scaled = sp.diags_array(by.cpu().numpy()) @ X if sp.issparse(X) else X * by[:, None]
     return as_data(scaled, data.device, data.dtype, signed=True)
+
+
+def _expand(part: Tensor, P: Tensor) -> Tensor:
+    """Return the projection of a slice from that of its triangular factor."""
+    return P if len(part) == len(P) else torch.linalg.qr(part).Q @ P
 
 
 def _draw(data: Data, n_slices: int, k: int, seed: int, svd: bool) -> tuple[Tensor, Tensor]:

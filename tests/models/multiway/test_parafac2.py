@@ -265,3 +265,12 @@ def test_new_slices_of_other_sizes_change_nothing(sparse):
         np.testing.assert_allclose(other, size * model.transform(X[1:2])[0], rtol=1e-3, atol=size * 1e-3 * alone.max())
     loss = sum(-model.score([x]) * np.prod(x.shape) for x in X)
     assert -model.score(X) * sum(np.prod(x.shape) for x in X) == pytest.approx(loss, rel=1e-3)
+
+
+@pytest.mark.parametrize("max_iter", [0, 1, 50])
+def test_the_loss_is_that_of_the_evolving_factors_that_are_published(max_iter):
+    X = [np.random.default_rng(n).random((n, 7)) for n in (5, 9, 12)]  # some have more rows than columns
+    model = PARAFAC2(3, random_state=0, max_iter=max_iter, tol=0).fit(X)
+    loss = sum(np.square(x - Y).sum() for x, Y in zip(X, model.reconstruct(), strict=True))
+    assert model.loss_ == pytest.approx(loss, rel=1e-9)
+    assert model.reconstruction_err_ == pytest.approx(loss**0.5, rel=1e-9)
