@@ -22,6 +22,7 @@ from nnfactor import (
     NMF,
     NTF,
     SULF,
+    CoTraining,
     HarmonicFunction,
     PairwiseCoRegularizedSpectral,
     batch_fit,
@@ -83,7 +84,7 @@ class TestMaskedArrays:
         cases = {
             "init": lambda: NMF(2, init=(masked(V), U)).fit(X),
             "graph": lambda: HarmonicFunction(graph=masked(S)).fit(X, Y),
-            "view": lambda: SULF(2).fit([X, masked(X)], Y),
+            "view": lambda: CoTraining().fit([X, masked(X)], Y),
             "view weights": lambda: SULF(2, view_weights=masked([1.0, 1.0], 1)).fit([X, X], Y),
             "coef_init": lambda: SULF(3, coef_init=masked(np.ones((3, 3)), (0, 1))).fit(X, Y),
             "sigma": lambda: HarmonicFunction(sigma=masked(np.ones(8), 1)).fit(X, Y),

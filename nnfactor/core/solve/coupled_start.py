@@ -60,7 +60,8 @@ def draw_coupled(
     means = {name: F.mean(0) for name, F in drawn.items()}
     wanted = [float(X.mean()) for X in data]
     now = [float(torch.stack([means[m] for m in own]).prod(0).sum()) for own in modes]
-    short = torch.tensor([log(w / n) if w > 0 else 0.0 for w, n in zip(wanted, now, strict=True)], dtype=torch.float64)
+    logs = [log(w / n) if w > 0 else 0.0 for w, n in zip(wanted, now, strict=True)]
+    short = torch.tensor(logs, dtype=torch.float64, device="cpu")
     steps = (torch.linalg.pinv(incidence(list(shapes), modes)) @ short).exp().tolist()
     return {name: (F * c).to(like.dtype) for (name, F), c in zip(drawn.items(), steps, strict=True)}
 

@@ -28,7 +28,8 @@ def precision_of(terms: Sequence[Term], factors: Factors, tol: float) -> tuple[n
     meant to end a run.
     """
     eps = torch.finfo(max(factors.values(), key=Tensor.dim).dtype).eps
-    norm = torch.as_tensor(sum(term.magnitude() for term in terms), dtype=torch.float64).cpu()
+    size = sum(term.magnitude() for term in terms)
+    norm = torch.as_tensor(size, dtype=torch.float64, device="cpu")
     finest = eps * norm / tol if tol >= eps else torch.zeros_like(norm)
     return (norm * max(EXACT, NOISE * eps)).numpy(), finest
 

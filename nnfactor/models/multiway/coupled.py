@@ -234,7 +234,7 @@ class Coupled(Factorization):
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         """Solve the samples of all tensors that were measured, each by its weight and in units of its norm at `fit`."""
-        G, B = torch.zeros(1, 1), torch.zeros(1, 1)
+        G = B = torch.zeros(1, 1, dtype=torch.float64, device=inputs.data.device)
         for p, view in zip(cast(TensorInputs, inputs).places, inputs.views, strict=True):
             names, norm = self._modes[p], float(self.tensor_norms_[p]) or 1.0
             at, data = names.index(self._modes[0][0]), view.data
@@ -298,7 +298,9 @@ def _unit_columns(
     factors: dict[str, Any], modes: Sequence[Sequence[str]], n_components: int | None = None
 ) -> tuple[dict[str, Any], Any]:
     """Bring columns to length one; return the products of their lengths in every tensor, `(..., n_tensors, k)`."""
-    tensors = {name: torch.as_tensor(F)[..., :n_components] for name, F in factors.items()}
+    tensors = {
+        name: (F if isinstance(F, Tensor) else torch.from_numpy(F))[..., :n_components] for name, F in factors.items()
+    }
     lengths = {name: column_norms(F) for name, F in tensors.items()}
     unit = {name: (F / torch.where(lengths[name] > 0, lengths[name], 1)).contiguous() for name, F in tensors.items()}
     sizes = torch.cat([torch.stack([lengths[m] for m in names]).prod(0) for names in modes], -2)
