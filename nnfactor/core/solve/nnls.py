@@ -128,10 +128,22 @@ def pseudo_inverse_coefficients(G: Tensor, B: Tensor) -> Tensor:
     return B.double() @ pseudo_inverse(G.double())
 
 
+def coefficients_from(G: Tensor, B: Tensor, method: str) -> Tensor:
+    """Solve normal equations by `transform_method`: "nnls", or of any sign."""
+    return (nnls if method == "nnls" else pseudo_inverse_coefficients)(G, B)
+
+
+def normal_block(G: Tensor, B: Tensor) -> Block:
+    """Describe `x' G x - 2 b' x` for every row b of B, with one `G (k, k)` or `(n, k, k)`, as a block of the rows."""
+    if G.dim() == 3:
+        return Block(linear_minus=B, row_grams=G.movedim(0, -1))
+    return Block(quads=(Quad(G),), linear_minus=B)
+
+
 def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
     """Block principal pivoting for one chunk of rows; G has unit diagonal."""
     own = G.dim() == 3  # a Gram for each row
-    X = _descend(G, B) if own else hals(torch.zeros_like(B), Block(quads=(Quad(G),), linear_minus=B), sweeps=20)
+    X = hals(torch.zeros_like(B), normal_block(G, B), sweeps=20)
     start, passive = X.clone(), X > 0
     tol = 1e-12 * B.abs().amax(1, keepdim=True).clamp(min=torch.finfo(B.dtype).tiny)
     todo = torch.arange(len(B), device=B.device)
@@ -159,15 +171,6 @@ def _pivot(G: Tensor, B: Tensor, max_rounds: int) -> Tensor:
     return X
 
 
-def _descend(G: Tensor, B: Tensor, sweeps: int = 20) -> Tensor:
-    """Descend along the coordinates from zero, each row by its own Gram of unit diagonal."""
-    X = torch.zeros_like(B)
-    for _ in range(sweeps):
-        for j in range(B.shape[1]):
-            X[:, j] = (X[:, j] + B[:, j] - (X * G[:, j]).sum(1)).clamp_(min=0)
-    return X
-
-
 def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
     """Lawson and Hanson's active set on the host, for the few rows that pivoting does not settle."""
     from scipy.optimize import nnls as lawson_hanson
@@ -180,7 +183,7 @@ def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
         try:
             solved[i] = torch.from_numpy(lawson_hanson(A, target)[0]).to(B)
         except RuntimeError:  # no convergence: coordinate descent's answer stands
-            solved[i] = hals(start[i : i + 1], Block(quads=(Quad(G),), linear_minus=B[i : i + 1]), sweeps=1000)[0]
+            solved[i] = hals(start[i : i + 1], normal_block(G, B[i : i + 1]), sweeps=1000)[0]
     return solved
 
 

@@ -5,9 +5,9 @@ from itertools import repeat
 import torch
 from torch import Tensor
 
-from ..block import Block, Quad
 from ..linalg import solve_spd
 from ..rules.hals import hals
+from .nnls import normal_block
 
 CHUNK = 1 << 21  # entries of the masked systems held at once
 RIDGE = 1e-12  # of the largest diagonal entry: makes the answer unique where bases are dependent
@@ -69,15 +69,7 @@ def _descend(G: Tensor, B: Tensor, total: float, sweeps: int = 10) -> Tensor:
     """Descend along the coordinates with a penalty on the sum: nearly the right entries are zero then."""
     k = B.shape[1]
     weight = G.diagonal(dim1=-2, dim2=-1).mean(-1)[..., None, None]
-    raised, linear = G + weight, B + total * weight.squeeze(-1)
-    if G.dim() == 2:
-        return hals(torch.full_like(B, total / k), Block((Quad(raised),), linear), sweeps=sweeps)
-    X = torch.full_like(B, total / k)
-    for _ in range(sweeps):
-        for j in range(k):
-            step = (linear[:, j] - (X * raised[:, j]).sum(1)) / raised[:, j, j]
-            X[:, j] = (X[:, j] + step).clamp_(min=0)
-    return X
+    return hals(torch.full_like(B, total / k), normal_block(G + weight, B + total * weight.squeeze(-1)), sweeps)
 
 
 def _solve_passive(G: Tensor, B: Tensor, P: Tensor, total: float) -> tuple[Tensor, Tensor]:

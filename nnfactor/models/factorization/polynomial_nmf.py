@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core import Run, multiplicative
 from ...core.factors import gram
-from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.nnls import coefficients_from
 from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
 from ...kernels import check_kernel
 from ..shared.base import cp_model, power
@@ -108,7 +108,7 @@ class PolynomialNMF(InFeatureSpace):
         U = U / peak
         G = gram(U).pow(degree)
         B = inputs.data.mttkrp([U, U.to(inputs.data.dtype)], 0).double().pow(degree)
-        V = nnls(G, B) if self.transform_method == "nnls" else pseudo_inverse_coefficients(G, B)
+        V = coefficients_from(G, B, self.transform_method)
         unit = torch.tensor(inputs.scale / peak, dtype=torch.float64, device=V.device).pow(degree)
         return V * unit.clamp(max=torch.finfo(unit.dtype).max)
 

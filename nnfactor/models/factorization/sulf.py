@@ -18,7 +18,7 @@ from ...core.arrays import Array
 from ...core.factors import as_factor, multiply_transposed
 from ...core.labels import to_host
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
-from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.nnls import coefficients_from
 from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start_views
 from ...core.terms.multiview import Labels, SemiFit, Views
@@ -357,10 +357,8 @@ class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # typ
         return {"reconstruction_err_": total, "view_errors_": relative}
 
     def _coefficients(self, inputs: Inputs) -> Tensor:  # labels have no part in it
-        return self._solve(*normal_equations(inputs, self.factors_, self._sizes, self.view_weights_))
-
-    def _solve(self, G: Tensor, B: Tensor) -> Tensor:
-        return (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
+        G, B = normal_equations(inputs, self.factors_, self._sizes, self.view_weights_)
+        return coefficients_from(G, B, self.transform_method)
 
     def _vanished(self) -> bool:
         alive = [bool((self.embedding_ != 0).any() and (U != 0).any()) for U in self.factors_]

@@ -17,6 +17,7 @@ from ...core import L2, L21, block_of, run
 from ...core.factors import divide, square_norms
 from ...core.labels import to_host
 from ...core.rules.closed_form import least_squares
+from ...core.solve.nnls import coefficients_from
 from ...core.solve.run import Progress
 from ...core.terms.multiview import Labels, Views
 from ..classification.ridge import fit_coefficients
@@ -96,7 +97,7 @@ def classify_samples(
     shown: dict[str, Any] = {"coef_": inputs.to_caller(W)}
     if estimator.classifier == "ridge":
         G, B = normal_equations(inputs, found["factors_"], found["_sizes"], found["view_weights_"])
-        blind = estimator._solve(G, B)
+        blind = coefficients_from(G, B, estimator.transform_method)
         lengths = lengths_of_views(found["factors_"], found["_sizes"], found["view_weights_"], blind)
         coef, intercept, shown["alpha_"] = _fit_ridge(blind, lengths, learnt["targets"], known, estimator.alpha)
         shown |= {"ridge_coef_": inputs.to_caller(coef), "ridge_intercept_": inputs.to_caller(intercept)}

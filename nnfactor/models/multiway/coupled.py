@@ -16,13 +16,13 @@ from ...core.arrays import Array
 from ...core.data.base import power_of_two
 from ...core.factors import as_factor, column_norms, gram_of_others, reconstruct
 from ...core.solve.coupled_start import Lengths, draw_coupled, sort_coupled
-from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.nnls import coefficients_from
 from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start_views
 from ...core.terms.fit import WeightedFit
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients
+from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients, to_torch
 from ..shared.parameters import Coefficients, Solver, one_of
 from ..shared.solvers import unsupervised_rule
 from ..shared.views import View, one_device, read_all
@@ -248,7 +248,7 @@ class Coupled(Factorization):
             grams = gram_of_others([F.double() for F in bases], at)
             G = G.to(grams) + weight * w.unsqueeze(-1) * grams * w
             B = B.to(grams) + weight * (view.scale / norm) * data.mttkrp(bases, at).double() * w
-        return (nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients)(G, B)
+        return coefficients_from(G, B, self.transform_method)
 
     def _mean_loss(self, inputs: Inputs, V: Tensor) -> float:
         """Average the relative squared errors of tensors by their weights."""
@@ -298,9 +298,7 @@ def _unit_columns(
     factors: dict[str, Any], modes: Sequence[Sequence[str]], n_components: int | None = None
 ) -> tuple[dict[str, Any], Any]:
     """Bring columns to length one; return the products of their lengths in every tensor, `(..., n_tensors, k)`."""
-    tensors = {
-        name: (F if isinstance(F, Tensor) else torch.from_numpy(F))[..., :n_components] for name, F in factors.items()
-    }
+    tensors = {name: to_torch(F)[..., :n_components] for name, F in factors.items()}
     lengths = {name: column_norms(F) for name, F in tensors.items()}
     unit = {name: (F / torch.where(lengths[name] > 0, lengths[name], 1)).contiguous() for name, F in tensors.items()}
     sizes = torch.cat([torch.stack([lengths[m] for m in names]).prod(0) for names in modes], -2)

@@ -24,7 +24,7 @@ from ...core.multilinear import (
     sort_modes,
 )
 from ...core.solve.memory_budget import COPIES
-from ...core.solve.nnls import nnls, pseudo_inverse_coefficients
+from ...core.solve.nnls import coefficients_from
 from ...core.solve.run import strict_precision
 from ...core.terms.tucker import TuckerFit
 from ..shared.base import Factorization, mode_names, power
@@ -240,8 +240,7 @@ class NTD(Factorization):
         T = data.multilinear([like, *map(as_factor, bases)], 0).double()
         grams = [torch.empty(0, device=data.device), *(gram(F.double()) for F in bases)]
         G, B = core_gram(core, grams, 0), core_product(core, T, 0, data.order)
-        solve = nnls if self.transform_method == "nnls" else pseudo_inverse_coefficients
-        return solve(G, B) * (inputs.scale / size)
+        return coefficients_from(G, B, self.transform_method) * (inputs.scale / size)
 
     def _mean_loss(self, inputs: Inputs, V: Tensor) -> float:
         data, core = inputs.data, place_factor(self.core_, inputs.data)

@@ -16,7 +16,7 @@ from ...core import Rule, Run, Term, hals, run
 from ...core.arrays import Array
 from ...core.data.as_data import as_data, as_scaled_data
 from ...core.data.base import Data, power_of_two, times_power
-from ...core.factors import as_factor, column_norms, draw_factor
+from ...core.factors import as_factor, column_norms, draw_factor, zero_factor
 from ...core.rules.closed_form import unconstrained
 from ...core.rules.procrustes import procrustes
 from ...core.slices import Slices, evolve
@@ -27,7 +27,7 @@ from ...core.solve.run import strict_precision
 from ...core.terms.parafac2 import Evolving, EvolvingFit, Parafac2Fit
 from ..shared.base import Factorization, power
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, given_array, place_factor
+from ..shared.inputs import Inputs, given_array, place_factor, to_torch
 from ..shared.parameters import nonnegative, one_of
 from ..shared.views import View, one_device, read_all
 
@@ -230,14 +230,13 @@ class PARAFAC2(Factorization):
         C, B, P, *rest = found["factors_"]
         slices, whole = cast(SliceInputs, inputs), cast(Data, cast(SliceInputs, inputs).whole)
         lengths = slices.whole_lengths
-        as_tensor = lambda F: F if isinstance(F, Tensor) else torch.from_numpy(F)
         if whole is not inputs.data:
             parts = cast(Tensor, whole.samples()).split(list(lengths))
             P = torch.cat([*map(_expand, parts, place_factor(P, whole).split(list(slices.lengths)))])
-        E0 = evolve(as_tensor(P), as_tensor(B))
-        E = as_tensor(rest[0]) if rest else E0
+        E0 = evolve(to_torch(P), to_torch(B))
+        E = to_torch(rest[0]) if rest else E0
         error = float((E.double() - E0.double()).norm() / (float(E.double().norm()) or 1.0))
-        cut = lambda F: [inputs.to_caller(part) for part in as_tensor(F).split(list(lengths), dim=-2)]
+        cut = lambda F: [inputs.to_caller(part) for part in to_torch(F).split(list(lengths), dim=-2)]
         found |= {"factors_": [C], "blueprint_": B, "projections_": cut(P), "evolving_": cut(E)}
         found["coupling_error_"] = error
         if self.n_init > 1:
@@ -322,7 +321,7 @@ def _begin(
 
 def _project(data: Data, slices: Slices, known: dict[str, Tensor]) -> Tensor:
     """Find the best projections of slices for A, B and C."""
-    room = torch.zeros(len(known["B"]), data.shape[0], dtype=data.dtype, device=data.device).T
+    room = zero_factor(data.shape[0], known["B"])
     known = {name: as_factor(F) for name, F in known.items()} | {"P": room}
     return procrustes(room, Parafac2Fit(data, slices).block(known, "P"), slices)
 

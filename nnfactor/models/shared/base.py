@@ -20,7 +20,7 @@ from ...core.data.base import Data
 from ...core.data.weighted import Weighted, observed_rows
 from ...core.factors import as_factor, components
 from ...core.solve import init
-from ...core.solve.nnls import nnls, normal_equations, pseudo_inverse_coefficients, weighted_coefficients
+from ...core.solve.nnls import coefficients_from, normal_equations, weighted_coefficients
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
 from .bases import Bases, ridge_strength, settle_ridge
@@ -272,7 +272,7 @@ def solve_coefficients(data: Data, bases: list[Tensor], method: str, ridge: floa
         inverse = torch.linalg.pinv(components(bases[0]).double())
         return data.times(as_factor(inverse.to(data.dtype))).double()
     ((G, B),) = normal_equations(data, bases)
-    return (nnls if method == "nnls" else pseudo_inverse_coefficients)(G, B)
+    return coefficients_from(G, B, method)
 
 
 def show_factors(inputs: Inputs, rows: Tensor, bases: list[Tensor], tensors: bool) -> dict[str, Any]:

@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Block, Fit, Quad, Term, compose, her, multiplicative, projected_gradient, step
+from ...core import Fit, Term, compose, her, multiplicative, projected_gradient, step
 from ...core.data.as_data import as_tensor, is_sparse
 from ...core.data.base import Data
 from ...core.factors import as_factor
 from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
-from ...core.solve.nnls import divergence_coefficients, nnls, normal_equations
+from ...core.solve.nnls import divergence_coefficients, nnls, normal_block, normal_equations
 from ...core.solve.simplex_coefficients import simplex_coefficients
 from ...core.terms.penalties import L21 as L21Term
 from ...core.terms.rowwise_fit import RowwiseFit
@@ -232,7 +232,7 @@ def _descend_by_rows(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
 
 def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
     """Minimise within bounds by projected gradient, to 1e-9 of the largest coefficient."""
-    block, V = Block((Quad(G),), B), box(V)
+    block, V = normal_block(G, B), box(V)
     for _ in range(200):
         before, V = V, projected_gradient(V, block, steps=50, within=box)
         if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):

@@ -67,9 +67,14 @@ def given_array(
     return F.clone()
 
 
+def to_torch(F: Any) -> Tensor:
+    """Give an array of numpy or torch as a tensor of the same memory, on its own device."""
+    return F if isinstance(F, Tensor) else share_memory(F)
+
+
 def place_factor(F: Any, like: Data | Tensor) -> Tensor:
     """Move a fitted factor to the device (and, for data, the dtype) at hand."""
-    F = F if isinstance(F, Tensor) else share_memory(F)
+    F = to_torch(F)
     return F.to(like.device) if isinstance(like, Tensor) else F.to(like.device, like.dtype)
 
 
@@ -200,7 +205,7 @@ def read(
 
 def as_float64(values: Any, device: torch.device) -> Tensor:
     """Move numbers to a device, as float64; arrays that are read-only (a model loaded as a memory map) are fine."""
-    return (values if isinstance(values, Tensor) else share_memory(values)).to(device, torch.float64)
+    return to_torch(values).to(device, torch.float64)
 
 
 def as_given(F: Tensor, inputs: Inputs) -> Any:
