@@ -69,9 +69,10 @@ def test_the_loss_counts_what_is_seen_and_never_rises(settings):
 
 def test_weights_are_repetitions():
     """A sample of weight 2 is two samples: one objective at the start, and one minimum, which steps of two sizes reach."""
-    W = RNG.integers(1, 3, (40, 1))
+    random = np.random.default_rng(1)  # of its own: tests come in any order
+    W = random.integers(1, 3, (40, 1))
     rows = np.repeat(np.arange(40), W[:, 0])
-    start, *bases = V + 0.1, *(RNG.random((m, 3)) for m in (15, 9))
+    start, *bases = V + 0.1, *(random.random((m, 3)) for m in (15, 9))
     how = {**KW, "max_iter": 3000, "view_weights": "equal", "scale_views": False, "lam": 1.0}
     weighted = SULF(3, init=(start, *bases), **how).fit([A, B], weights=[np.repeat(W, m, 1) for m in (15, 9)])
     repeated = SULF(3, init=(start[rows], *bases), **how).fit([A[rows], B[rows]])
@@ -152,9 +153,10 @@ def test_what_is_refused(call, message):
 def test_digits_whose_half_is_missing_for_some():
     """Observed entries alone say more than zeros in place of what is missing."""
     X, y = load_digits(return_X_y=True)
+    random = np.random.default_rng(2)
     X, y = X[:250], y[:250]
-    labels = np.where(RNG.random(250) < 0.3, y, -1)
-    lacks = RNG.random(250) < 0.4
+    labels = np.where(random.random(250) < 0.3, y, -1)
+    lacks = random.random(250) < 0.4
     views = [X[:, :32], np.where(lacks[:, None], np.nan, X[:, 32:])]
     right = lambda model: np.mean((model.transduction_ == y)[labels < 0])
     known = right(SULF(10, random_state=0, missing="nan", max_iter=200, tol=0).fit(views, labels))
