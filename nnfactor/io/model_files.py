@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from ..core.version import VERSION
+from ..version import VERSION
 
 FORMAT = 1  # a file of format n is read by every later version; raise it when older ones could not read what is new
 

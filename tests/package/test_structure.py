@@ -12,7 +12,8 @@ FILES = sorted(p for package in ("nnfactor", "benchmarks") for p in (ROOT / pack
 MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): p for p in FILES}
 
 CHAIN = [
-    ("nnfactor.core.arguments", "nnfactor.core.arrays", "nnfactor.core.cache", "nnfactor.core.version"),
+    ("nnfactor.version",),
+    ("nnfactor.core.arguments", "nnfactor.core.arrays", "nnfactor.core.cache"),
     ("nnfactor.core.labels", "nnfactor.core.linalg"),
     ("nnfactor.core.factors", "nnfactor.core.divergence", "nnfactor.core.multilinear"),
     ("nnfactor.core.data",),

@@ -34,7 +34,7 @@ from ...core.data.as_data import (
 from ...core.data.base import Data
 from ...core.data.hidden import hide, take_mask
 from ...core.factors import as_factor
-from ...core.version import VERSION
+from ...version import VERSION
 from ...io.model_files import save
 from .parameters import loss_exponent
 
