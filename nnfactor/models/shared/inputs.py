@@ -34,8 +34,8 @@ from ...core.data.as_data import (
 from ...core.data.base import Data
 from ...core.data.hidden import hide, take_mask
 from ...core.factors import as_factor
-from ...version import VERSION
 from ...io.model_files import save
+from ...version import VERSION
 from .parameters import loss_exponent
 
 
