@@ -1,6 +1,6 @@
 """Loss of entries that a fit has not seen: of blocks (bi-cross-validation), and of scattered ones (speckled)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from math import prod
 from typing import Any, cast
@@ -60,17 +60,16 @@ ROUGH_FITS = 1e-4  # least `tol` of fits that start from weighted least squares,
 NOT_OF_BASES = ("n_components", "n_init", "init", "random_state", "normalize")
 
 
-def block_losses(estimators: Sequence[NMF], X: Any, weights: Any, random: np.random.RandomState) -> np.ndarray:
-    """Compute the mean loss of blocks of rows and columns that fits to the other rows and columns predict.
-
-    Columns of the result: one number for all entries (the mean of what was seen), then `estimators`, the first of which
-    has one component. A fold fits to the rows and columns that it keeps, from starts that are made of them alone; then
-    it solves the coefficients of the rows that it holds out on the columns that it keeps, those of the columns in the
-    same way, and multiplies the two. The squared distance has the weights of `_find_scales`, if there are any.
-    """
-    folds = _fold_pairs(X.shape, random)
+def draw_blocks(
+    estimators: Sequence[NMF], X: Any, weights: Any, random: np.random.RandomState
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Draw pairs of rows and columns to hold out; a round holds out every row and every column once."""
+    sides = [np.array_split(random.permutation(d), min(d, GROUPS)) for d in X.shape[:2]]
+    turns = max(map(len, sides))
+    pairs = [(a % len(sides[0]), (a + shift) % len(sides[1])) for shift in range(ROUNDS) for a in range(turns)]
+    folds = [(sides[0][a], sides[1][b]) for a, b in dict.fromkeys(pairs)]
     _check_size(estimators, X.shape, folds)
-    return np.array([_predict_block(estimators, X, weights, *fold) for fold in folds])
+    return folds
 
 
 def _may_be_scaled(estimator: Any, X: Any) -> bool:
@@ -101,14 +100,6 @@ def _find_scales(estimator: Any, X: Any, weights: Any) -> list[np.ndarray]:
     return found
 
 
-def _fold_pairs(shape: Sequence[int], random: np.random.RandomState) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw pairs of rows and columns to hold out; a round holds out every row and every column once."""
-    sides = [np.array_split(random.permutation(d), min(d, GROUPS)) for d in shape[:2]]
-    turns = max(map(len, sides))
-    pairs = [(a % len(sides[0]), (a + shift) % len(sides[1])) for shift in range(ROUNDS) for a in range(turns)]
-    return [(sides[0][a], sides[1][b]) for a, b in dict.fromkeys(pairs)]
-
-
 def _check_size(
     estimators: Sequence[NMF], shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> None:
@@ -130,9 +121,15 @@ def _scales_of_seen(estimator: Any, X: Any, weights: Any, rows: np.ndarray, colu
     return [sides[0][0], sides[1][1], *sides[0][2:]]
 
 
-def _predict_block(
-    estimators: Sequence[NMF], X: Any, weights: Any, rows: np.ndarray, columns: np.ndarray
-) -> list[float]:
+def predict_block(estimators: Sequence[NMF], X: Any, weights: Any, fold: tuple[np.ndarray, np.ndarray]) -> list[float]:
+    """Compute the mean loss of a block of rows and columns that fits to the other rows and columns predict.
+
+    Entries of the result: one number for all entries (the mean of what was seen), then `estimators`, the first of which
+    has one component. A fold fits to the rows and columns that it keeps, from starts that are made of them alone; then
+    it solves the coefficients of the rows that it holds out on the columns that it keeps, those of the columns in the
+    same way, and multiplies the two. The squared distance has the weights of `_find_scales`, if there are any.
+    """
+    rows, columns = fold
     kept_rows, kept_columns = (np.setdiff1d(np.arange(d), at) for d, at in zip(X.shape, (rows, columns), strict=False))
     scales = None
     if _may_be_scaled(estimators[0], X):
@@ -254,30 +251,26 @@ def _mix(factors: list[Tensor], margins: list[Tensor]) -> list[Tensor]:
     return [rows, *(torch.cat(pair, 1) for pair in zip(bases, means, strict=True))]
 
 
-def speckled_losses(
-    estimators: Sequence[Any], X: Any, weights: Any, random: np.random.RandomState, n_folds: int = GROUPS
-) -> np.ndarray:
-    """Compute the mean loss of entries, 5 % of all in each fold, that were hidden from the fits; as `block_losses`."""
-    places = _speckles(estimators[0], X, weights, random, n_folds)
-    return np.array([_predict_entries(estimators, X, weights, at) for at in places])
-
-
-def _speckles(
-    estimator: Any, X: Any, weights: Any, random: np.random.RandomState, n_folds: int
-) -> Iterator[list[np.ndarray]]:
-    """Draw entries to hide among those that count: of a sparse matrix where others are missing, those it stores."""
-    if estimator.missing == "unstored":
-        places = stored_entries(X)
-    else:
-        counted = counted_entries(X, weights)
-        places = [] if counted is None else list(counted)
+def draw_speckles(estimators: Sequence[Any], X: Any, weights: Any, random: np.random.RandomState) -> list[np.ndarray]:
+    """Draw entries to hide, 5 % of all in each fold, as positions in the list of those that count."""
+    places = _countable(estimators[0], X, weights)
     total = len(places[0]) if places else prod(X.shape)
-    order = random.choice(total, size=min(total, max(n_folds, round(HIDDEN * total) * n_folds)), replace=False)
-    for at in np.array_split(order, n_folds):
-        yield [index[at] for index in places] if places else list(np.unravel_index(at, X.shape))
+    order = random.choice(total, size=min(total, max(GROUPS, round(HIDDEN * total) * GROUPS)), replace=False)
+    return np.array_split(order, GROUPS)
 
 
-def _predict_entries(estimators: Sequence[Any], X: Any, weights: Any, at: list[np.ndarray]) -> list[float]:
+def _countable(estimator: Any, X: Any, weights: Any) -> list[np.ndarray]:
+    """Find the places of entries that count: what is stored where others are missing; [] for all."""
+    if estimator.missing == "unstored":
+        return stored_entries(X)
+    counted = counted_entries(X, weights)
+    return [] if counted is None else list(counted)
+
+
+def predict_speckles(estimators: Sequence[Any], X: Any, weights: Any, fold: np.ndarray) -> list[float]:
+    """Compute the mean loss of scattered entries that were hidden from the fits, as `predict_block` does."""
+    places = _countable(estimators[0], X, weights)
+    at = [index[fold] for index in places] if places else list(np.unravel_index(fold, X.shape))
     missing = estimators[0].missing or "nan"
     fits = [_make_fold(e, len(X.shape)).set_params(missing=missing) for e in estimators]
     hidden = hide_entries(X, at)

@@ -8,33 +8,22 @@ components to the noise of the largest entries, at the right rank too. Weights t
 leave the rank as it is. Fits to all data never have them, nor have folds of tensors.
 """
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import clone
-from sklearn.exceptions import ConvergenceWarning
 
 from ..metrics.components import core_consistency
-from ..models.factorization.nmf import NMF
 from ..models.shared.base import Factorization
-from ..models.shared.batch import batch_fit
-from ..models.shared.fitting import read_random_state
-from ..models.shared.parameters import one_of, whole
-from .arrays import as_indexable
-from .held_out import GROUPS, HIDDEN, block_losses, plain, speckled_losses
-from .stability import can_resample, fit_parts, restart_factors, summarize_groups
-
-Criterion = Literal["auto", "bicross", "speckled", "stability", "core_consistency"]
+from .held_out import GROUPS, HIDDEN
+from .stability import restart_factors, summarize_groups, summarize_parts
+from .study import Criterion, RankStudy
 
 STABLE, LEAST = 0.8, 0.2  # mean and smallest silhouette of a stable rank (Alexandrov et al. 2020)
 
 CONSISTENT = 80.0  # core consistency of a trilinear model, per cent (Bro and Kiers 2003 call 90 very, 50 barely)
-
-RESTARTS, PARTS = 5, 20  # for each rank unless said otherwise: of all data, and of parts for "stability"
 
 # Entries that a fold holds out for each that it fits: folds are not independent, as one over their number supposes.
 SHARED = {"bicross": 1 / (GROUPS - 1) ** 2, "speckled": HIDDEN / (1 - HIDDEN)}
@@ -136,106 +125,21 @@ def select_rank(
     >>> found.rank, sorted(found.models)
     (3, [1, 2, 3])
     """
-    chosen = _choose(estimator, X, criterion)
-    ranks = _check(estimator, ranks, chosen, n_init)
-    random = read_random_state(estimator.random_state if random_state is None else random_state)
-    parts = chosen == "stability" and can_resample(estimator, X)
-    if parts or chosen in HELD_OUT:
-        X = as_indexable(X, getattr(estimator, "sample_shape", None))
-    return _select(estimator, X, ranks, chosen, n_init, random, weights, parts)
+    study = RankStudy.plan(estimator, X, ranks, criterion, n_init=n_init, random_state=random_state, weights=weights)
+    return conclude(study, study.fit(), [study.compute(i) for i in range(len(study.parts))])
 
 
-def _select(
-    estimator: Any,
-    X: Any,
-    ranks: list[int],
-    criterion: str,
-    n_init: int | None,
-    random: np.random.RandomState,
-    weights: Any,
-    parts: bool,
-) -> RankSelection:
-    """Fit, and apply the rule of the criterion."""
-    n_init = n_init or (estimator.n_init if estimator.n_init > 1 else PARTS if criterion == "stability" else RESTARTS)
-    models, losses, resampled = _fit(estimator, X, ranks, criterion, n_init, random, weights, parts)
-    columns = _columns(criterion, models, X, losses, resampled)
-    rank, reason = _decide(criterion, columns, losses)
-    return RankSelection(rank, criterion, reason, _as_table(columns), models, losses)
-
-
-def _fit(
-    estimator: Any,
-    X: Any,
-    ranks: list[int],
-    criterion: str,
-    n_init: int,
-    random: np.random.RandomState,
-    weights: Any,
-    parts: bool,
-) -> tuple[dict[int, Any], np.ndarray | None, list[Any] | None]:
-    """Fit all ranks to all data, and compute held-out losses, or fits of parts, where the criterion asks for them."""
-    seed, losses, resampled = int(random.randint(2**31 - 1)), None, None
-    most = RESTARTS if parts else n_init
-    make = lambda k: clone(estimator).set_params(n_components=k, n_init=most, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        warnings.filterwarnings("ignore", message=".*without any observed entry.*")
-        full = batch_fit([make(k) for k in ranks], X, **({} if weights is None else {"weights": weights}))
-        if criterion in HELD_OUT:
-            held_out = block_losses if criterion == "bicross" else speckled_losses
-            losses = held_out([make(k) for k in [1, *ranks]], X, weights, random)
-        elif parts:
-            resampled = fit_parts([make(k).set_params(**plain(estimator)) for k in ranks], X, weights, random, n_init)
-    return dict(zip(ranks, full, strict=True)), losses, resampled
-
-
-def _choose(estimator: Any, X: Any, criterion: str) -> str:
-    """Choose what holds entries out: of matrices blocks, of tensors and for other models single entries."""
-    one_of("criterion", criterion, ("auto", "bicross", "speckled", "stability", "core_consistency"))
-    if criterion != "auto":
-        return criterion
-    tensor = len(getattr(X, "shape", ())) > 2 or getattr(estimator, "sample_shape", None) is not None
-    able = hasattr(estimator, "missing") and not getattr(estimator, "_listed_views", False)
-    if isinstance(estimator, NMF):
-        return "speckled" if tensor and able else "bicross"
-    return "speckled" if able else "stability"
-
-
-def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
-    """Refuse what cannot be; sort the ranks."""
-    name, single = type(estimator).__name__, not getattr(estimator, "_listed_views", False)
-    if not isinstance(estimator, Factorization):
-        raise TypeError(f"estimator is {name}; it must be a factorization such as NMF(2), without components fitted")
-    if "n_components" not in estimator.get_params(deep=False):
-        raise ValueError(
-            f"{name} has no single n_components whose values could be compared; fit it for each of its ranks"
-        )
-    fits = {"bicross": isinstance(estimator, NMF), "speckled": hasattr(estimator, "missing") and single}
-    fits |= {"stability": True, "core_consistency": single and getattr(estimator, "_tensors", False)}
-    if not fits[criterion]:
-        others = [key for key, value in fits.items() if value]
-        raise ValueError(f"criterion={criterion!r} does not go with {name}; use one of {others}")
-    for shaped in ("fixed", "terms"):
-        if criterion == "bicross" and getattr(estimator, shaped, None):
-            raise ValueError(
-                f"criterion='bicross' fits parts of X, which {shaped}= of all of X does not fit; use "
-                "criterion='speckled' or 'stability'"
-            )
-    if n_init is not None:
-        whole("n_init", n_init, least=1, also="None or ")
-    ranks = list(ranks)
-    for k in ranks:
-        whole("ranks", k, least=1)
-    found = sorted({int(k) for k in ranks})
-    if not found:
-        raise ValueError("ranks is empty; give whole numbers such as range(2, 11)")
-    if criterion == "stability" and n_init == 1:
-        raise ValueError("n_init=1: one run has no stability; use 10 or more")
-    return found
+def conclude(study: RankStudy, models: Mapping[int, Any], parts: Sequence[Any]) -> RankSelection:
+    """Apply the rule of the criterion to fits of all ranks, and to what each part of the study has given."""
+    losses = np.array(parts) if study.criterion in HELD_OUT else None
+    resampled = summarize_parts(parts) if parts and losses is None else None
+    columns = _columns(study.criterion, models, study.X, losses, resampled)
+    rank, reason = _decide(study.criterion, columns, losses)
+    return RankSelection(rank, study.criterion, reason, _as_table(columns), models, losses)
 
 
 def _columns(
-    criterion: str, models: Mapping[int, Any], X: Any, losses: np.ndarray | None, resampled: list[Any] | None
+    criterion: str, models: Mapping[int, Any], X: Any, losses: np.ndarray | None, resampled: Any
 ) -> dict[str, np.ndarray]:
     """Make the columns of the table, one entry for each rank."""
     found = {"rank": np.array(list(models)), "loss": np.array([m.loss_ for m in models.values()])}
@@ -246,7 +150,7 @@ def _columns(
         found["held_out_se"] = _standard_errors(shares, criterion)[2:]
     found |= _pair_columns("restarts", [_restarts(m) for m in models.values()])
     if resampled is not None:
-        found |= _pair_columns("stability", [summarize_groups(*fits) for fits in resampled])
+        found |= _pair_columns("stability", resampled)
     first = next(iter(models.values()))
     if len(getattr(first, "factors_", ())) > 1 and not first._listed_views:
         found["core_consistency"] = np.array([_consistency(m, X) for m in models.values()])

@@ -96,26 +96,28 @@ def can_resample(estimator: Any, X: Any) -> bool:
     return estimator._of_features and plain and not asked and not views
 
 
-def fit_parts(estimators: Sequence[Any], X: Any, weights: Any, random: np.random.RandomState, runs: int) -> Any:
-    """Fit random parts of the samples from random starts; a part is one batch for all estimators.
+def draw_parts(n_samples: int, random: np.random.RandomState, runs: int) -> list[tuple[np.ndarray, int]]:
+    """Draw random parts of the samples, and a seed for the start of each."""
+    draw = lambda: np.sort(random.permutation(n_samples)[: max(1, round(SHARE * n_samples))])
+    return [(draw(), int(random.randint(2**31 - 1))) for _ in range(runs)]
 
-    Returns for each estimator the feature factors `(runs, d, k)` of each mode, and the losses `(runs,)`.
-    """
-    n = X.shape[0]
-    found: list[list[Any]] = [[] for _ in estimators]
-    for _ in range(runs):
-        at = np.sort(random.permutation(n)[: max(1, round(SHARE * n))])
-        seed = int(random.randint(2**31 - 1))
-        fits = [clone(e).set_params(n_init=1, random_state=seed) for e in estimators]
-        for fit in fits:
-            fit.set_params(**({"init": "random"} if not isinstance(fit.init, tuple) else {}))
-        part = {} if weights is None else {"weights": take(weights, at, 0)}
-        for fit, kept in zip(batch_fit(fits, take(X, at, 0), **part), found, strict=True):
-            kept.append(fit)
-    stacked = lambda fits: [
-        np.stack(Fs) for Fs in zip(*([to_host(F) for F in fit.factors_] for fit in fits), strict=True)
-    ]
-    return [(stacked(fits), np.array([fit.loss_ for fit in fits])) for fits in found]
+
+def fit_part(
+    estimators: Sequence[Any], X: Any, weights: Any, part: tuple[np.ndarray, int]
+) -> list[tuple[list[np.ndarray], float]]:
+    """Fit a part of the samples from a random start, all estimators as one batch; give feature factors and losses."""
+    at, seed = part
+    fits = [clone(e).set_params(n_init=1, random_state=seed) for e in estimators]
+    for fit in fits:
+        fit.set_params(**({"init": "random"} if not isinstance(fit.init, tuple) else {}))
+    given = {} if weights is None else {"weights": take(weights, at, 0)}
+    return [([to_host(F) for F in fit.factors_], fit.loss_) for fit in batch_fit(fits, take(X, at, 0), **given)]
+
+
+def summarize_parts(parts: Sequence[list[tuple[list[np.ndarray], float]]]) -> list[tuple[float, float]]:
+    """Compute, for each estimator, the mean and the least silhouette over the fits of all parts."""
+    stack = lambda fits: [np.stack(Fs) for Fs in zip(*(factors for factors, _ in fits), strict=True)]
+    return [summarize_groups(stack(fits), np.array([loss for _, loss in fits])) for fits in zip(*parts, strict=True)]
 
 
 def summarize_groups(factors: Sequence[Any], losses: np.ndarray) -> tuple[float, float]:

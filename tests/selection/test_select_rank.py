@@ -11,7 +11,7 @@ from sklearn.metrics import silhouette_samples
 
 from nnfactor import NMF, NTD, NTF, SULF, Coupled, GraphNMF, SemiNMF, select_rank
 from nnfactor.penalties import L1
-from nnfactor.selection.held_out import block_losses, speckled_losses
+from nnfactor.selection.held_out import draw_blocks, draw_speckles, predict_block, predict_speckles
 from nnfactor.selection.stability import match_restarts, silhouettes, summarize_groups
 
 
@@ -215,28 +215,32 @@ def by_hand(data, estimators):
     return wanted, keep, stay
 
 
+def first_fold(draw, predict, estimators, data):
+    return predict(estimators, data, None, draw(estimators, data, None, np.random.RandomState(0))[0])
+
+
 def test_losses_of_blocks_are_those_of_a_reference():
     estimators = [NMF(k, random_state=0, bounds={"V": (0, None)}) for k in (1, 2)]
-    losses = block_losses(estimators, X, None, np.random.RandomState(0))
-    np.testing.assert_allclose(losses[0], by_hand(X, estimators)[0], rtol=1e-6)
+    losses = first_fold(draw_blocks, predict_block, estimators, X)
+    np.testing.assert_allclose(losses, by_hand(X, estimators)[0], rtol=1e-6)
 
 
 def test_squared_distances_are_weighted_by_the_means_of_what_a_fold_sees():
     estimators = [NMF(k, random_state=0) for k in (1, 2)]
-    losses = block_losses(estimators, X, None, np.random.RandomState(0))
+    losses = first_fold(draw_blocks, predict_block, estimators, X)
     _, keep, stay = by_hand(X, [])
     r, c = X[:, stay].mean(1), X[keep].mean(0)
     scaled = X * np.sqrt(np.outer(r.mean() / r, c.mean() / c))
-    np.testing.assert_allclose(losses[0], by_hand(scaled, estimators)[0], rtol=1e-6)
+    np.testing.assert_allclose(losses, by_hand(scaled, estimators)[0], rtol=1e-6)
 
 
 @pytest.mark.filterwarnings("ignore:.*without any observed entry", "ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("estimator", [NMF(2), NMF(2, loss="kl", max_iter=50), NMF(2, bounds={"V": (0, None)})])
-@pytest.mark.parametrize("compute", [block_losses, speckled_losses])
-def test_held_out_entries_do_not_reach_their_prediction(estimator, compute):
+@pytest.mark.parametrize("draw, predict", [(draw_blocks, predict_block), (draw_speckles, predict_speckles)])
+def test_held_out_entries_do_not_reach_their_prediction(estimator, draw, predict):
     """The loss is quadratic, or linear less entropy, in entries that neither starts nor fits have seen."""
     random, losses = np.random.RandomState(0), []
-    if compute is block_losses:
+    if draw is draw_blocks:
         at = np.ix_(*(np.array_split(random.permutation(d), 5)[0] for d in X.shape))
     else:
         order = random.choice(X.size, size=300, replace=False)
@@ -246,7 +250,7 @@ def test_held_out_entries_do_not_reach_their_prediction(estimator, compute):
         data = X.copy()
         data[at] += add
         entropy = np.mean(data[at] * np.log(data[at]) - data[at]) if estimator.loss == "kl" else 0
-        losses.append(compute(estimators, data, None, np.random.RandomState(0))[0] - entropy)
+        losses.append(np.array(first_fold(draw, predict, estimators, data)) - entropy)
     second = losses[0] - 2 * losses[1] + losses[2]
     wanted = 2.0 if isinstance(estimator.bounds, dict) else 0.0 if estimator.loss == "kl" else second[0]
     np.testing.assert_allclose(second, wanted, atol=1e-7)

@@ -1,0 +1,144 @@
+"""What choosing a rank computes: fits of all ranks to all data, and parts of which each can be computed by itself.
+
+`select_rank` computes everything at once. Several machines may share the parts: folds and parts of the samples follow
+from the seed.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, Self
+
+from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
+
+from ..models.factorization.nmf import NMF
+from ..models.shared.base import Factorization
+from ..models.shared.batch import batch_fit
+from ..models.shared.fitting import read_random_state
+from ..models.shared.parameters import one_of, whole
+from .arrays import as_indexable
+from .held_out import draw_blocks, draw_speckles, plain, predict_block, predict_speckles
+from .stability import can_resample, draw_parts, fit_part
+
+Criterion = Literal["auto", "bicross", "speckled", "stability", "core_consistency"]
+
+RESTARTS, PARTS = 5, 20  # for each rank unless said otherwise: of all data, and of parts for "stability"
+
+DRAW: dict[str, Any] = {"bicross": draw_blocks, "speckled": draw_speckles}
+PREDICT: dict[str, Any] = {"bicross": predict_block, "speckled": predict_speckles}
+
+
+@dataclass(frozen=True, eq=False)
+class RankStudy:
+    """Estimators of all ranks, data, and parts: folds that are held out, or random halves of the samples."""
+
+    estimator: Any
+    X: Any
+    weights: Any
+    ranks: list[int]
+    criterion: str
+    n_init: int  # restarts of all data for each rank
+    seed: int
+    parts: Sequence[Any]
+
+    @classmethod
+    def plan(
+        cls,
+        estimator: Factorization,
+        X: Any,
+        ranks: Any,
+        criterion: Criterion = "auto",
+        *,
+        n_init: int | None = None,
+        random_state: Any = None,
+        weights: Any = None,
+    ) -> Self:
+        """Check what is asked, and draw the parts; arguments are those of `select_rank`."""
+        chosen = _choose(estimator, X, criterion)
+        ranks = _check(estimator, ranks, chosen, n_init)
+        random = read_random_state(estimator.random_state if random_state is None else random_state)
+        halves = chosen == "stability" and can_resample(estimator, X)
+        if halves or chosen in DRAW:
+            X = as_indexable(X, getattr(estimator, "sample_shape", None))
+        own = estimator.n_init if estimator.n_init > 1 else PARTS if chosen == "stability" else RESTARTS
+        seed, runs = int(random.randint(2**31 - 1)), n_init or own
+        study = cls(estimator, X, weights, ranks, chosen, RESTARTS if halves else runs, seed, ())
+        parts: Sequence[Any] = draw_parts(X.shape[0], random, runs) if halves else ()
+        if chosen in DRAW:
+            parts = DRAW[chosen](study.estimators([1, *ranks]), X, weights, random)
+        return cls(estimator, X, weights, ranks, chosen, study.n_init, seed, parts)
+
+    def estimators(self, ranks: Sequence[int]) -> list[Any]:
+        """Make the estimators of some ranks for all data."""
+        make = lambda k: clone(self.estimator).set_params(n_components=k, n_init=self.n_init, random_state=self.seed)
+        return [make(k) for k in ranks]
+
+    def fit(self) -> dict[int, Any]:
+        """Fit all ranks to all data, as one batch."""
+        given = {} if self.weights is None else {"weights": self.weights}
+        with _quiet():
+            return dict(zip(self.ranks, batch_fit(self.estimators(self.ranks), self.X, **given), strict=True))
+
+    def compute(self, i: int) -> list[Any]:
+        """Compute a part: losses of what a fold holds out (of a constant, of one component, of the ranks), or fits."""
+        with _quiet():
+            if self.criterion in DRAW:
+                tried = self.estimators([1, *self.ranks])
+                return PREDICT[self.criterion](tried, self.X, self.weights, self.parts[i])
+            made = [e.set_params(**plain(self.estimator)) for e in self.estimators(self.ranks)]
+            return fit_part(made, self.X, self.weights, self.parts[i])
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", message=".*without any observed entry.*")
+        yield
+
+
+def _choose(estimator: Any, X: Any, criterion: str) -> str:
+    """Choose what holds entries out: of matrices blocks, of tensors and for other models single entries."""
+    one_of("criterion", criterion, ("auto", "bicross", "speckled", "stability", "core_consistency"))
+    if criterion != "auto":
+        return criterion
+    tensor = len(getattr(X, "shape", ())) > 2 or getattr(estimator, "sample_shape", None) is not None
+    able = hasattr(estimator, "missing") and not getattr(estimator, "_listed_views", False)
+    if isinstance(estimator, NMF):
+        return "speckled" if tensor and able else "bicross"
+    return "speckled" if able else "stability"
+
+
+def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
+    """Refuse what cannot be; sort the ranks."""
+    name, single = type(estimator).__name__, not getattr(estimator, "_listed_views", False)
+    if not isinstance(estimator, Factorization):
+        raise TypeError(f"estimator is {name}; it must be a factorization such as NMF(2), without components fitted")
+    if "n_components" not in estimator.get_params(deep=False):
+        raise ValueError(
+            f"{name} has no single n_components whose values could be compared; fit it for each of its ranks"
+        )
+    fits = {"bicross": isinstance(estimator, NMF), "speckled": hasattr(estimator, "missing") and single}
+    fits |= {"stability": True, "core_consistency": single and getattr(estimator, "_tensors", False)}
+    if not fits[criterion]:
+        others = [key for key, value in fits.items() if value]
+        raise ValueError(f"criterion={criterion!r} does not go with {name}; use one of {others}")
+    for shaped in ("fixed", "terms"):
+        if criterion == "bicross" and getattr(estimator, shaped, None):
+            raise ValueError(
+                f"criterion='bicross' fits parts of X, which {shaped}= of all of X does not fit; use "
+                "criterion='speckled' or 'stability'"
+            )
+    if n_init is not None:
+        whole("n_init", n_init, least=1, also="None or ")
+    ranks = list(ranks)
+    for k in ranks:
+        whole("ranks", k, least=1)
+    found = sorted({int(k) for k in ranks})
+    if not found:
+        raise ValueError("ranks is empty; give whole numbers such as range(2, 11)")
+    if criterion == "stability" and n_init == 1:
+        raise ValueError("n_init=1: one run has no stability; use 10 or more")
+    return found
