@@ -40,7 +40,7 @@ def test_restarts_computed_apart_are_those_of_one_fit(key):
     "estimator, data",
     [
         (Coupled(2, modes=[("sample", "a"), ("sample", "b")], n_init=5, random_state=3, max_iter=50), [X, X[:, :5]]),
-        (PARAFAC2(2, n_init=5, random_state=3, max_iter=10), [X[:5], X[4:], X[2:9]]),
+        (PARAFAC2(2, n_init=5, random_state=3, max_iter=50), [X[:5], X[4:], X[2:9]]),
     ],
     ids=["Coupled", "PARAFAC2"],
 )
