@@ -56,6 +56,8 @@ class Data(TuckerProducts, ABC):
         The largest weight of an entry; 1 but for `Weighted`.
     weighted : bool
         Whether entries count differently, or not at all; what needs whole samples refuses such data.
+    relaxes : bool
+        Whether so many entries are hidden, or weigh little, that longer steps than a majoriser's save time.
     stack_key : hashable
         Equal for data sets that `Stacked` can hold as one. None: never stacked.
     """
@@ -64,6 +66,7 @@ class Data(TuckerProducts, ABC):
     chunk = 1 << 18
     peak = 1.0
     weighted = False
+    relaxes = False
     stack_key: Hashable = None
     floor: float | Tensor | None = None
 

@@ -18,7 +18,7 @@ from .sparse_tensor import SparseTensor
 from .stored_entries import StoredEntries
 from .weighted import WeightedDense
 
-FEW = 0.1  # of the entries hidden: up to here it is faster to correct sums over all entries
+FEW = 0.07  # of the entries hidden: up to here it is faster to correct sums over all entries
 
 Weigh = Callable[[Data], Data]  # from data, 0 where entries are hidden, to the same with their weights
 

@@ -25,6 +25,8 @@ class MostlyObserved(Weighted):
         1 where they are. With beta <= 0 the zeros in their places would cost infinitely much.
     """
 
+    relaxes = False  # so few entries are hidden that a majoriser's steps are long enough
+
     def __init__(self, data: Data, hidden: StoredEntries) -> None:
         super().__init__(data, 1.0)
         self.hidden = hidden
@@ -73,9 +75,16 @@ class MostlyObserved(Weighted):
             total = self.data.ratio_products(factors, mode, exponent + 1)[1]
         return total - _at_entries(self.hidden, factors, mode, exponent)
 
-    def completed(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+    def completed(self, factors: Sequence[Tensor], mode: int, peak: Tensor | None = None) -> Tensor:
         """Add what the model says of the hidden entries to the products of the others."""
+        if peak is not None:
+            return super().completed(factors, mode, peak)
         return self.data.mttkrp(factors, mode) + _at_entries(self.hidden, factors, mode, 1.0)
+
+    def distance_sq(self, factors: Sequence[Tensor], mode: int = 0) -> Tensor:
+        """Compute it of all entries, by products that are kept, less the squares of the model at the hidden ones."""
+        squares = lambda *Fs: sum_of(sum64(y.square()) for _, y in self.hidden.at_entries(Fs))
+        return (self.data.distance_sq(factors, mode) - each_problem(squares, factors)).clamp(min=0)
 
     def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
         """Sum over all entries, less what zeros in place of the hidden ones cost, float64."""

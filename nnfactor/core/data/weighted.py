@@ -21,6 +21,8 @@ from ..factors import components, gram, gram_of_others
 from .base import Data, product_blocks, rows_at_once, sum64, sum_of, summary
 from .dense import Dense
 
+PROBES = 8  # random vectors that estimate how weights are spread
+
 
 class Weighted(Data):
     """Data with a weight >= 0 for each entry.
@@ -38,6 +40,7 @@ class Weighted(Data):
     """
 
     weighted = True
+    relaxes = True
 
     def __init__(self, data: Data, peak: float, *inputs: Tensor) -> None:
         if not (peak == 0 or torch.finfo(data.dtype).tiny <= peak < torch.inf):
@@ -97,10 +100,15 @@ class Weighted(Data):
         """Contract the weighted entries; hidden ones are 0."""
         return self.data.mttkrp(factors, mode)
 
-    def completed(self, factors: Sequence[Tensor], mode: int) -> Tensor:
-        """Compute the MTTKRP of the data completed by the model, times `peak`: `peak Y + W (X - Y)`."""
-        model = (gram_of_others(factors, mode) * self.peak @ factors[mode].mT).mT
-        return (self.residual_products(factors, mode) + model).clamp_(min=0)
+    def completed(self, factors: Sequence[Tensor], mode: int, peak: Tensor | None = None) -> Tensor:
+        """Compute the MTTKRP of the data completed by the model, times `peak`: `peak Y + W (X - Y)`.
+
+        With another `peak`, such as `mean_curvature`, entries have any sign.
+        """
+        weight = self.peak if peak is None else peak
+        model = (gram_of_others(factors, mode) * weight @ factors[mode].mT).mT
+        total = self.residual_products(factors, mode).add_(model)
+        return total.clamp_(min=0) if peak is None else total
 
     def completed_square(self, factors: Sequence[Tensor]) -> Tensor:
         """Compute `sum w x^2 + (peak - w) y^2`, the sum of squares of the completed data, `(...)`, float64."""
@@ -154,6 +162,29 @@ class Weighted(Data):
     def samples(self) -> "PartialSamples":
         """Give the entries and which of them are seen; of dense data only."""
         raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
+
+
+def mean_curvature(data: Weighted) -> Tensor:
+    """Estimate the weight of complete data whose Grams are about those of the weighted entries (kept).
+
+    It is the mean weight if entries are hidden at random, and up to the largest one if whole blocks are: then a row of
+    a factor may depend on observed entries alone. Between the two decides over how many patterns the weights less their
+    mean are spread: by the sum of fourth powers of singular values over the square of that of second powers, of which
+    random signs give an estimate. At least half the largest weight: then a plain step is not too long for any row.
+    """
+
+    def estimate() -> Tensor:
+        columns, peak = prod(data.shape[data.cut :]), data.peak or 1.0
+        mean = (data.total_weight() / peak / prod(data.shape)).to(data.dtype)
+        signs = torch.randint(2, (columns, PROBES), generator=torch.Generator().manual_seed(0))
+        z = (2 * signs - 1).to(data.device, data.dtype)
+        y = data.weights_times(z) / peak - mean * z.sum(-2)
+        t = data.weights_times_transposed(y) / peak - mean * y.sum(-2)
+        second, fourth = (F.square().sum(dtype=torch.float64) / PROBES for F in (y, t))
+        structure = torch.where(second > 0, fourth / second.square(), 0).clamp(max=1).sqrt().to(data.dtype)
+        return (mean + (1 - mean) * structure).clamp(0.5, 1) * peak
+
+    return data.cache("curvature", (), estimate)
 
 
 def observed_rows(data: Sequence[Data]) -> list[Tensor]:

@@ -78,22 +78,22 @@ def her(
     check_rules(terms, rules)
     *names, last = rules
     sets, free = within or {}, bool(names) and not unit and within is None and bound is None
+    steps = [term.overrelaxed() for term in terms] if len(terms) == 1 else terms  # the objective is checked
 
     def sweep(state: State) -> State:
         if "memory" not in state:
-            factors = _unit_columns(state["factors"], unit, last)
-            state = {**state, "factors": factors, **_start_memory(terms, factors, rules)}
+            state = {**state, **_start_memory(terms, _unit_columns(state["factors"], unit, last), rules)}
         memory = state["memory"]
         before, ahead, new = memory["before"], {**state["factors"], **memory["ahead"]}, {}
         ahead = bound(ahead) if bound else ahead  # first: products are kept for the very tensors of a sweep
         reach = memory["reach"].to(before[last].dtype)[..., None, None]
         extrapolate = lambda F, name: sets.get(name, _positive)(torch.lerp(before[name], F, reach))
         for name, following in pairwise((*names, last)):
-            improved = {**ahead, name: rules[name](ahead[name], add_blocks(terms, ahead, name))}
+            improved = {**ahead, name: rules[name](ahead[name], add_blocks(steps, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name], ahead[name] = ahead[name], extrapolate(ahead[name], name)
         ahead = _bound_lengths(ahead, names, last) if free else ahead
-        new[last] = rules[last](ahead[last], add_blocks(terms, ahead, last))
+        new[last] = rules[last](ahead[last], add_blocks(steps, ahead, last))
         value = add_values(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN
         kept = {name: choose(good, F, before[name]) for name, F in new.items()}
@@ -199,7 +199,7 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
 
 
 def _start_memory(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[str, Rule]) -> dict[str, Any]:
-    """Return objective and memory before the first sweep, which extrapolates nothing.
+    """Return factors, objective and memory before the first sweep, which extrapolates nothing.
 
     The memory holds the factors that are kept ("before"), those from which the next sweep starts ("ahead"), and numbers
     for every problem: the "limit" of the next objective, what counts as "rounding"; the "weight", the one before
@@ -213,7 +213,7 @@ def _start_memory(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: M
     rounding = reduce(torch.minimum, scale) * (ROUNDING * torch.finfo(next(iter(start.values())).dtype).eps)
     numbers = {"limit": value + rounding, "rounding": rounding}
     weights = {"weight": weight, "past": weight, "cap": weight.new_ones(weight.shape), "reach": 1 + weight}
-    return {"objective": value, "memory": {"before": start, "ahead": start, **numbers, **weights}}
+    return {"factors": factors, "objective": value, "memory": {"before": start, "ahead": start, **numbers, **weights}}
 
 
 def _update_numbers(memory: Mapping[str, Any], good: Tensor, value: Tensor, reached: Tensor) -> dict[str, Tensor]:

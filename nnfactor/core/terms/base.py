@@ -61,6 +61,13 @@ class Term(ABC):
         """Return the term of some problems of a batch, an index `(B,)`; itself where all problems have the same."""
         return self
 
+    def overrelaxed(self) -> "Term":
+        """Return the term for sweeps that check the objective: longer steps, after which it may rise. Default: itself.
+
+        Only for rules that take a linear part of any sign, and a model that has no other term.
+        """
+        return self
+
     def check(self, factors: Factors) -> None:  # noqa: B027
         """Refuse factors whose sizes, precision or device the term cannot take; a `run` asks once."""
 

@@ -1,6 +1,7 @@
 """Weighted data against sums over all entries written out in float64."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 from nnfactor.core import BetaFit, Fit, as_data, hals, her, multiplicative, run
 from nnfactor.core import divergence as div
 from nnfactor.core.data.partly_observed import MostlyObserved, Observed
-from nnfactor.core.data.weighted import WeightedDense, estimate_means
+from nnfactor.core.data.weighted import WeightedDense, estimate_means, mean_curvature
 
 LETTERS = "abcd"
 
@@ -173,3 +174,31 @@ def test_divergences_at_any_scale_of_data_and_weights(kind, beta, data_scale, we
     expected = contract(W * X * Y ** (beta - 2), [small, U], 1)
     torch.testing.assert_close(minus / unit, expected)
     torch.testing.assert_close(plus.expand_as(minus) / unit, contract(W * Y ** (beta - 1), [small, U], 1))
+
+
+def test_curvature_is_the_mean_weight_where_entries_are_hidden_at_random():
+    rng = np.random.default_rng(0)
+    found = lambda W: float(mean_curvature(dense(torch.ones(300, 200, dtype=torch.float64), torch.from_numpy(W))))
+    for share in (0.7, 0.9):
+        assert share < found(1.0 * (rng.random((300, 200)) < share)) < share + 0.05
+    assert found(1.0 * (rng.random((300, 200)) < 0.1)) == 0.5  # a plain step is never too long
+    panels = np.zeros((300, 200))
+    panels[:150, :100] = panels[150:, 100:] = 4.0
+    assert found(panels) == pytest.approx(4.0)  # every component is seen by some rows as if nothing were hidden
+
+
+def test_hidden_entries_cost_no_sweeps():
+    """Majorising takes about one over the observed share as many: 22, 19, 28 and 22 where complete data take 14-17."""
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        factors = [rng.gamma(0.5, size=(d, 8)) for d in (200, 120)]
+        X = torch.from_numpy(factors[0] @ factors[1].T * rng.gamma(100, 0.01, (200, 120)))
+        start = {name: torch.from_numpy(rng.random((d, 8))) for name, d in (("V", 200), ("U1", 120))}
+        W = torch.from_numpy(1.0 * (rng.random((200, 120)) > 0.3))
+        sweeps = []
+        for data in (as_data(X), dense(X, W)):
+            rules = {name: partial(hals, sweeps=4) for name in ("U1", "V")}
+            result = run([Fit(data, ("V", "U1"))], rules, start, max_iter=300, tol=0, method=her)
+            objective = result.history()["objective"]
+            sweeps.append(np.flatnonzero(objective <= 1.02 * objective.min())[0])
+        assert sweeps[1] <= 1.25 * sweeps[0] + 1
