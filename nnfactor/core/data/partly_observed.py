@@ -9,7 +9,7 @@ from torch import Tensor
 from .. import divergence as div
 from ..cache import tiny
 from ..factors import gram_of_others, multiply_column_sums
-from .base import Data, sum_of
+from .base import Data, sum64, sum_of
 from .stored_entries import StoredEntries, each_problem
 from .weighted import PartialSamples, Weighted, floor_of
 
