@@ -1,6 +1,26 @@
-"""Files: data and models."""
+"""Files: data, labels and models.
 
-from .data_files import Table, read_data
-from .model_files import load, save
+Readers of data need no torch; `load` and `save`, which do, are imported when they are asked for (PEP 562).
+"""
 
-__all__ = ["Table", "load", "read_data", "save"]
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from .data_files import read_data
+from .label_files import read_labels
+from .table import Table
+
+if TYPE_CHECKING:
+    from .model_files import load, save
+
+__all__ = ["Table", "load", "read_data", "read_labels", "save"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("load", "save"):
+        return getattr(importlib.import_module(f"{__name__}.model_files"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

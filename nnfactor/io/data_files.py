@@ -4,11 +4,9 @@ A kind of file is a row of `READERS`. Packages beyond numpy and scipy are import
 message names the one that is missing.
 """
 
-import gzip
-import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,58 +14,21 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
+from .file_kinds import TABLES, choose, file_kind, nearest, need, open_text, told_of
+from .h5ad_files import read_h5ad
+from .labels import as_labels
+from .table import Table
 from .text_tables import read_long_table, read_text_table
 
-Names = tuple[str, ...]
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Table:
-    """What a data file holds.
-
-    Attributes
-    ----------
-    values : array (n_samples, d_1, ..., d_r), scipy sparse matrix, or scipy `coo_array` of more dimensions
-        As stored: a `.npy` file is a memory map. Estimators take it as it is.
-    names : tuple, one entry for each dimension
-        Names of its rows, columns, ...; None where the file has none.
-    labels : dict
-        Columns about the samples that the file holds beside the data, by name (AnnData's `obs`).
-    source : str
-        The file, and the part of it.
-    """
-
-    values: Any
-    names: tuple[Names | None, ...]
-    labels: Mapping[str, np.ndarray] = field(default_factory=dict)
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        for axis, (names, d) in enumerate(zip(self.names, self.values.shape, strict=True)):
-            if names is not None and len(names) != d:
-                raise ValueError(f"{self.source}: {len(names)} names for dimension {axis}, which has length {d}")
-        for name, column in self.labels.items():
-            if len(column) != self.values.shape[0]:
-                raise ValueError(
-                    f"{self.source}: labels {name!r} has {len(column)} entries for {self.values.shape[0]} rows"
-                )
-
-    def __repr__(self) -> str:
-        """Say what was read: shape, type, share of zeros and of NaN."""
-        stored = self.values.data if sp.issparse(self.values) else np.asarray(self.values)
-        total = float(np.prod(self.values.shape, dtype=float)) or 1.0
-        holes = int(np.isnan(stored).sum()) if stored.dtype.kind == "f" else 0
-        zeros = total - np.count_nonzero(stored)
-        kind = "sparse " if sp.issparse(self.values) else ""
-        named = [f"dimension {axis}" for axis, names in enumerate(self.names) if names is not None]
-        return (
-            f"{self.source}: {' x '.join(map(str, self.values.shape))}, {kind}{stored.dtype}, "
-            f"{zeros / total:.1%} zeros, {holes / total:.1%} NaN, names of {' and '.join(named) or 'nothing'}"
-        )
+Labels = str | Sequence[str] | None
 
 
 def read_data(
-    path: str | os.PathLike[str], key: str | None = None, long: bool = False, header: bool | None = None
+    path: str | os.PathLike[str],
+    key: str | None = None,
+    long: bool = False,
+    header: bool | None = None,
+    labels: Labels = None,
 ) -> Table:
     r"""Read a data file by the end of its name.
 
@@ -84,6 +45,9 @@ def read_data(
     header : bool, optional
         Whether the first line of a text table holds the names of the columns. None: it does if there is text behind its
         first cell, or if that is empty.
+    labels : str or sequence of str, optional
+        Columns of a text table or `.parquet` that hold labels of the samples, text or whole numbers: they are left out
+        of the data and stand in `Table.labels`, the unlabelled as -1 or None. Of `.h5ad` these columns of `obs` alone.
 
     Returns
     -------
@@ -93,7 +57,7 @@ def read_data(
     ------
     ValueError
         A kind of file that is not known, several arrays and no `key`, text among numbers, rows of different lengths,
-        entries listed twice; the message names the line and the column.
+        entries listed twice, a damaged file; the message names the file, and the line and the column.
     ImportError, FileNotFoundError
         The package that reads this kind is missing, or the file is.
 
@@ -104,179 +68,153 @@ def read_data(
     >>> from nnfactor.io import read_data
     >>> with TemporaryDirectory() as folder:
     ...     path = Path(folder, "counts.csv")
-    ...     size = path.write_text("gene,A,B\nx,1,0\ny,0,3.5\n")
-    ...     table = read_data(path)
+    ...     size = path.write_text("cell,A,type,B\nx,1,T,0\ny,0,,3.5\n")
+    ...     table = read_data(path, labels="type")
     >>> table.names, table.values.tolist()
     ((('x', 'y'), ('A', 'B')), [[1.0, 0.0], [0.0, 3.5]])
+    >>> table.labels["type"].tolist()
+    ['T', None]
     """
     path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"{path}: there is no such file")
-    table = _read(path, key, long, header)
-    source = str(path) if key is None else f"{path}[{key!r}]"
+    kind = file_kind(path, (*TABLES, *READERS))
+    wanted = [labels] if isinstance(labels, str) else list(labels or ())
+    _check_options(path, kind, key, long, wanted)
+    with told_of(path, kind):
+        table = _read_text(path, kind, long, header, wanted) if kind in TABLES else READERS[kind](path, key, wanted)
+    return checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]"))
+
+
+def checked(table: Table) -> Table:
+    """Refuse what is no data: less than two dimensions, an empty one, text."""
     if len(table.values.shape) < 2:
-        raise ValueError(f"{source} has shape {table.values.shape}; data have two dimensions at least, samples first")
+        raise ValueError(
+            f"{table.source} has shape {table.values.shape}; data have two dimensions at least, samples first"
+        )
     if table.values.dtype.kind not in "biuf":
-        raise ValueError(f"{source} holds {table.values.dtype}; data are numbers")
-    return replace(table, source=source)
+        raise ValueError(f"{table.source} holds {table.values.dtype}; data are numbers")
+    if 0 in table.values.shape:
+        raise ValueError(f"{table.source} has shape {table.values.shape}; data have no empty dimension")
+    return table
 
 
-def _read(path: Path, key: str | None, long: bool, header: bool | None) -> Table:
-    """Read a file by its kind."""
-    kind = _kind(path)
-    if kind in TABLES:
-        with _open_text(path) as file:
-            read = read_long_table(file, kind, str(path)) if long else read_text_table(file, kind, str(path), header)
-        return Table(*read)
-    if long:
+def _check_options(path: Path, kind: str, key: str | None, long: bool, labels: list[str]) -> None:
+    """Refuse options that a kind of file has no use for: they would be left out in silence."""
+    if key is not None and kind not in KEYED:
+        raise ValueError(f"{path}: key={key!r} is for files with several arrays ({', '.join(KEYED)}), not for {kind}")
+    if long and kind not in TABLES:
         raise ValueError(f"{path}: long=True is for text tables ({', '.join(TABLES)}), not for {kind}")
-    return READERS[kind](path, key)
+    if labels and (long or kind not in LABELLED):
+        what = "long tables" if long else kind
+        raise ValueError(
+            f"{path}: labels={labels[0]!r} names a column of {', '.join(LABELLED)}, not of {what}; read_labels reads "
+            "labels from a file of their own"
+        )
 
 
-def _kind(path: Path) -> str:
-    """Return the end of a name that says the kind, without `.gz`."""
-    ends = [end.lower() for end in path.suffixes]
-    kind = ends[-2] if len(ends) > 1 and ends[-1] == ".gz" else (ends or [""])[-1]
-    known, texts = (*TABLES, *READERS), (*TABLES, ".mtx")
-    if kind not in known:
-        raise ValueError(f"{path}: files that end in {kind or 'nothing'!r} are not known; use {', '.join(known)}")
-    if ends[-1:] == [".gz"] and kind not in texts:
-        raise ValueError(f"{path}: only {', '.join(texts)} are read from .gz; unpack it first")
-    return kind
+def _read_text(path: Path, kind: str, long: bool, header: bool | None, labels: list[str]) -> Table:
+    with open_text(path) as lines:
+        if long:
+            values, names, dims = read_long_table(lines, kind, str(path))
+            return Table(values, names, source=str(path), dims=dims)
+        return Table(*read_text_table(lines, kind, str(path), header, labels), source=str(path))
 
 
-def _open_text(path: Path) -> Any:
-    if path.suffix.lower() == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
-    return open(path, encoding="utf-8-sig", newline="")
+def unnamed(values: Any, path: Path) -> Table:
+    """Make a table without names."""
+    return Table(values, (None,) * len(values.shape), source=str(path))
 
 
-def _unnamed(values: Any) -> Table:
-    return Table(values, (None,) * len(values.shape))
+def _read_npy(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
+    return unnamed(np.load(path, mmap_mode="r", allow_pickle=False), path)
 
 
-def _need(package: str, path: Path) -> Any:
-    """Import a package that reads a kind of file, or name it."""
-    try:
-        return importlib.import_module(package)
-    except ImportError as error:
-        raise ImportError(f"{path}: reading it needs the package {package}; pip install {package}") from error
-
-
-def _choose(arrays: Sequence[str], key: str | None, path: Path) -> str:
-    """Choose the array of a file: the named one, or the only one."""
-    if key is None and len(arrays) == 1:
-        return arrays[0]
-    if key is None or key not in arrays:
-        asked = "holds several arrays" if key is None else f"holds no {key!r}"
-        raise ValueError(f"{path} {asked}; name one as key: {', '.join(map(repr, arrays)) or 'there is none'}")
-    return key
-
-
-def _read_npy(path: Path, key: str | None) -> Table:
-    return _unnamed(np.load(path, mmap_mode="r", allow_pickle=False))
-
-
-def _read_npz(path: Path, key: str | None) -> Table:
+def _read_npz(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     with np.load(path, allow_pickle=False) as file:
-        if "format" in file.files and "shape" in file.files:  # scipy's
-            return _unnamed(sp.csr_array(sp.load_npz(path)))
-        return _unnamed(file[_choose(file.files, key, path)])
+        if key is None and "format" in file.files and "shape" in file.files:  # scipy's
+            return unnamed(sp.csr_array(sp.load_npz(path)), path)
+        return unnamed(file[choose(file.files, key, path)], path)
 
 
-def _read_mtx(path: Path, key: str | None) -> Table:
+def _read_mtx(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     values = scipy.io.mmread(path)
-    return _unnamed(sp.csr_array(values) if sp.issparse(values) else values)
+    return unnamed(sp.csr_array(values) if sp.issparse(values) else values, path)
 
 
-def _read_mat(path: Path, key: str | None) -> Table:
+def _read_mat(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     try:
         arrays = scipy.io.loadmat(path)
     except NotImplementedError:  # version 7.3 is HDF5, whose dimensions come in reverse
         table = _read_h5(path, key)
-        return _unnamed(np.asarray(table.values).T)
-    numbers = [name for name, value in arrays.items() if not name.startswith("__") and _is_data(value)]
-    values = arrays[_choose(numbers, key, path)]
-    return _unnamed(sp.csr_array(values) if sp.issparse(values) else values)
+        return unnamed(np.asarray(table.values).T, path)
+    numbers = [name for name, value in arrays.items() if not name.startswith("__") and is_data(value)]
+    values = arrays[choose(numbers, key, path)]
+    return unnamed(sp.csr_array(values) if sp.issparse(values) else values, path)
 
 
-def _is_data(value: Any) -> bool:
+def is_data(value: Any) -> bool:
+    """Tell whether an array of a file may be data: numbers in two dimensions or more."""
     return getattr(value, "ndim", 0) >= 2 and value.dtype.kind in "biuf" and min(value.shape) > 0
 
 
-def _read_parquet(path: Path, key: str | None) -> Table:
-    frame = _need("pandas", path).read_parquet(path)
+def read_parquet(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
+    """Read a table of pandas or of another program; the first column may be text, the names of the rows."""
+    frame = need("pandas", path).read_parquet(path)
+    for name in labels:
+        if list(map(str, frame.columns)).count(name) != 1:
+            raise ValueError(f"{path} has no column {name!r}; labels= takes one of {nearest(name, frame.columns)}")
+    found = {name: as_labels(frame[name].to_numpy(), f"{path}, column {name!r}") for name in labels}
+    frame = frame.drop(columns=list(labels))
     texts = [str(name) for name, kind in frame.dtypes.items() if getattr(kind, "kind", "O") not in "biuf"]
     if texts and texts[0] == str(frame.columns[0]):
         frame, texts = frame.set_index(frame.columns[0]), texts[1:]
     if texts:
-        raise ValueError(f"{path}: column {texts[0]!r} holds text; only the first column may, as names of rows")
+        raise ValueError(
+            f"{path}: column {texts[0]!r} holds text; only the first column may, as names of rows; labels={texts[0]!r} "
+            "reads it as labels"
+        )
     named = frame.index.name is not None or frame.index.dtype.kind not in "iu"
     rows = tuple(map(str, frame.index)) if named else None
-    return Table(frame.to_numpy(), (rows, tuple(map(str, frame.columns))))
+    return Table(frame.to_numpy(), (rows, tuple(map(str, frame.columns))), found, str(path))
 
 
-def _read_h5(path: Path, key: str | None) -> Table:
-    h5py = _need("h5py", path)
-    with h5py.File(path, "r") as file:
-        found: list[str] = []
-        file.visititems(
-            lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) and _is_data(item) else None
-        )
-        return _unnamed(file[_choose(found, key, path)][()])
+def _read_h5(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
+    with need("h5py", path).File(path, "r") as file:
+        return unnamed(file[choose(datasets(file), key, path)][()], path)
 
 
-def _read_h5ad(path: Path, key: str | None) -> Table:
-    """Read AnnData's X or a layer, the names of observations and variables, and the columns of `obs`."""
-    h5py = _need("h5py", path)
-    with h5py.File(path, "r") as file:
-        layers = list(file.get("layers", ()))
-        item = file["X"] if key is None else file["layers"][_choose(layers, key, path)]
-        values = item[()] if isinstance(item, h5py.Dataset) else _sparse_group(item)
-        obs, var = file["obs"], file["var"]
-        names = tuple(_texts(frame[frame.attrs.get("_index", "_index")]) for frame in (obs, var))
-        columns = [name for name in obs if name not in (obs.attrs.get("_index", "_index"), "__categories")]
-        return Table(values, names, {name: _column(obs[name]) for name in columns})
+def datasets(file: Any) -> list[str]:
+    """List the names of the data in an HDF5 file."""
+    found: list[str] = []
+    file.visititems(lambda name, item: found.append(name) if hasattr(item, "dtype") and is_data(item) else None)
+    return found
 
 
-def _sparse_group(group: Any) -> sp.csr_array:
-    """Read a compressed sparse matrix of AnnData."""
-    kind = {"csr_matrix": sp.csr_array, "csc_matrix": sp.csc_array}[group.attrs["encoding-type"]]
-    parts = tuple(group[name][()] for name in ("data", "indices", "indptr"))
-    return sp.csr_array(kind(parts, shape=tuple(group.attrs["shape"])))
+def _read_zarr(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
+    return unnamed(np.asarray(open_zarr(path, key)), path)
 
 
-def _texts(dataset: Any) -> Names:
-    return tuple(v.decode() if isinstance(v, bytes) else str(v) for v in dataset[()])
+def open_zarr(path: Path, key: str | None) -> Any:
+    """Open the array of a zarr folder, without reading it."""
+    opened = need("zarr", path).open(str(path), mode="r")
+    if hasattr(opened, "shape"):
+        if key is not None:
+            raise ValueError(f"{path} holds one array, and no {key!r}; leave key out")
+        return opened
+    return opened[choose([name for name, _ in opened.arrays()], key, path)]
 
 
-def _column(item: Any) -> np.ndarray:
-    """Read a column of `obs`: categories, texts or numbers; a missing category is None."""
-    if "codes" in item:
-        categories = np.array([*_texts(item["categories"]), None], dtype=object)
-        return categories[item["codes"][()]]
-    values = item[()]
-    return np.array(_texts(item), dtype=object) if values.dtype.kind in "OS" else values
-
-
-def _read_zarr(path: Path, key: str | None) -> Table:
-    zarr = _need("zarr", path)
-    opened = zarr.open(str(path), mode="r")
-    if not hasattr(opened, "shape"):
-        opened = opened[_choose([name for name, _ in opened.arrays()], key, path)]
-    return _unnamed(np.asarray(opened))
-
-
-TABLES = (".csv", ".tsv", ".txt")
-
-READERS: dict[str, Callable[[Path, str | None], Table]] = {
+READERS: dict[str, Callable[[Path, str | None, Sequence[str]], Table]] = {
     ".npy": _read_npy,
     ".npz": _read_npz,
     ".mtx": _read_mtx,
     ".mat": _read_mat,
-    ".parquet": _read_parquet,
+    ".parquet": read_parquet,
     ".h5": _read_h5,
     ".hdf5": _read_h5,
-    ".h5ad": _read_h5ad,
+    ".h5ad": read_h5ad,
     ".zarr": _read_zarr,
 }
+
+KEYED = (".npz", ".mat", ".h5", ".hdf5", ".h5ad", ".zarr")
+
+LABELLED = (*TABLES, ".parquet", ".h5ad")

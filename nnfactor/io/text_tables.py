@@ -1,68 +1,155 @@
 """Tables of text: numbers with names of rows and columns, or one entry of a matrix or tensor in each line."""
 
 import csv
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
-MISSING = {"", "na", "nan", "n/a", "null", "none"}
+from .file_kinds import nearest
+from .labels import MISSING, as_labels
 
 Names = tuple[str, ...] | None
 
+Line = tuple[int, list[str]]
 
-def read_text_table(
-    lines: Iterable[str], kind: str, source: str, has_header: bool | None = None
-) -> tuple[np.ndarray, tuple[Names, Names]]:
-    """Read a table of numbers; return it in float64, and the names of its rows and columns.
+
+class Row(NamedTuple):
+    """A line of a table: its number, the name of the row or None, the numbers, and the cells of labels."""
+
+    line: int
+    name: str | None
+    numbers: np.ndarray
+    labels: list[str]
+
+
+class TextTable:
+    """A table of text, read line by line; iterating gives a `Row` for each.
+
+    Attributes
+    ----------
+    columns : tuple of str or None
+        Names of the columns of numbers, where the first line holds them.
+    width : int, how many numbers a row has; named : bool, whether rows have names
 
     A first line with text behind its first cell, or with an empty first cell, holds the names of the columns; a first
-    column with text, or whose head is empty, those of the rows. The head may be left out. Missing values are NaN.
+    column with text, or whose head is empty, those of the rows. The head may be left out. `labels` are names of columns
+    that hold labels. Missing values are NaN.
     """
-    rows = _rows(lines, kind)
-    line, first = next(rows, (0, []))
-    if not first:
-        raise ValueError(f"{source}: the file is empty")
-    header = first if _is_header(first, source, has_header) else None
-    body = rows if header else _prepend((line, first), rows)
-    values: list[np.ndarray] = []
-    names: list[str] = []
-    width, named = 0, False
-    for line, cells in body:
-        if not values:
-            named = _number(cells[0]) is None or _heads_names(header, cells)
-            width = len(cells) - named
-            _check_header(header, len(cells), named, source)
-        if len(cells) != width + named:
-            raise ValueError(f"{source}, line {line}: {len(cells)} cells, but the lines before have {width + named}")
-        names += cells[:1] if named else []
-        values.append(_numbers(cells[named:], line, named, source))
-    if not values or not width:
-        raise ValueError(f"{source}: there are no numbers below or beside the names")
-    columns = None if header is None else tuple(cell.strip() for cell in header[len(header) - width :])
-    return np.stack(values), (tuple(name.strip() for name in names) if named else None, columns)
+
+    def __init__(
+        self,
+        lines: Iterable[str],
+        kind: str,
+        source: str,
+        has_header: bool | None = None,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self.source = source
+        rows = text_rows(lines, kind, source)
+        line, first = next(rows, (0, []))
+        if not first:
+            raise ValueError(f"{source}: the file is empty")
+        if labels and has_header is False:
+            raise ValueError(f"{source}: labels are named by the first line, which header=False says holds none")
+        self.header = first if _is_header(first, source, True if labels else has_header) else None
+        body = rows if self.header else chain([(line, first)], rows)
+        line, cells = next(body, (0, []))
+        self._body = chain([(line, cells)] if cells else [], body)
+        self._arrange(cells or first, labels)
+        if not cells or not self.width:
+            raise ValueError(f"{source}: there are no numbers below or beside the names")
+
+    def _arrange(self, cells: list[str], labels: Sequence[str]) -> None:
+        """Find out which cells of a line are numbers, names and labels from the first one."""
+        header = self.header
+        self._cells = len(cells)
+        behind = self._cells - len(header) if header else 0
+        self._labels = [_position(name, header or [], self.source) + (behind == 1) for name in labels]
+        kept = [i for i in range(self._cells) if i not in self._labels]  # positions in a line, not in the header
+        head = (
+            None
+            if header is None
+            else [header[i - (behind == 1)] for i in kept if 0 <= i - (behind == 1) < len(header)]
+        )
+        rest = [cells[i] for i in kept]
+        self.named = bool(rest) and (_number(rest[0]) is None or _heads_names(head, rest))
+        if behind not in (0, int(self.named)):
+            raise ValueError(
+                f"{self.source}: the first line has {len(header or [])} names, and the second {self._cells} cells"
+            )
+        self._numbers = kept[self.named :]
+        self._first = kept[0] if self.named else None
+        self._plain = not labels
+        self.width = len(self._numbers)
+        self.columns = None if head is None else tuple(cell.strip() for cell in head[len(head) - self.width :])
+
+    def __iter__(self) -> Iterator[Row]:
+        for line, cells in self._body:
+            if len(cells) != self._cells:
+                raise ValueError(
+                    f"{self.source}, line {line}: {len(cells)} cells, but the lines before have {self._cells}"
+                )
+            name = None if self._first is None else cells[self._first].strip()
+            numbers = cells[self.named :] if self._plain else [cells[i] for i in self._numbers]
+            yield Row(line, name, self._read_numbers(numbers, line), [cells[i] for i in self._labels])
+
+    def _read_numbers(self, cells: list[str], line: int) -> np.ndarray:
+        try:
+            return read_numbers(cells)
+        except TextFound as found:
+            i, name = found.index, self.columns[found.index] if self.columns else ""
+            hint = f"; labels={name!r} reads its column as labels" if name else ""
+            raise ValueError(
+                f"{self.source}, line {line}, column {self._numbers[i] + 1}: {cells[i]!r} is no number; only the first "
+                f"line and the first column may hold text{hint}"
+            ) from None
 
 
-def read_long_table(lines: Iterable[str], kind: str, source: str) -> tuple[Any, tuple[Names, ...]]:
+def read_text_table(
+    lines: Iterable[str], kind: str, source: str, has_header: bool | None = None, labels: Sequence[str] = ()
+) -> tuple[np.ndarray, tuple[Names, Names], dict[str, np.ndarray]]:
+    """Read a table of numbers; return it in float64, the names of its rows and columns, and the labels by name."""
+    table = TextTable(lines, kind, source, has_header, labels)
+    rows = list(table)
+    names = tuple(str(row.name) for row in rows) if table.named else None
+    columns = zip(*(row.labels for row in rows), strict=True) if labels else ()
+    found = {
+        name: as_labels(column, f"{source}, column {name!r}", [f"line {row.line}" for row in rows])
+        for name, column in zip(labels, columns, strict=True)
+    }
+    return np.stack([row.numbers for row in rows]), (names, table.columns), found
+
+
+def read_long_table(lines: Iterable[str], kind: str, source: str) -> tuple[Any, tuple[Names, ...], Names]:
     """Read one entry in each line, `name of a row, name of a column, ..., value`, as a sparse matrix or tensor.
 
-    Positions are names in the order of their first appearance, or whole numbers from 0 if all of a column are.
+    Positions are names in the order of their first appearance, or whole numbers from 0 if all of a column are. Returned
+    are the entries, the names along each dimension, and what the dimensions are called, if the first line says it.
     """
-    rows = _rows(lines, kind)
+    rows = text_rows(lines, kind, source)
     line, first = next(rows, (0, []))
     if len(first) < 3:
         raise ValueError(
             f"{source}, line {line}: an entry has at least two positions and a value, got {len(first)} cells"
         )
-    body = rows if _number(first[-1]) is None else _prepend((line, first), rows)
+    has_header = _number(first[-1]) is None
+    dims = tuple(cell.strip() for cell in first[:-1]) if has_header else None
     places: list[list[str]] = []
     values: list[float] = []
+    body = rows if has_header else chain([(line, first)], rows)
     for line, cells in body:
         if len(cells) != len(first):
             raise ValueError(f"{source}, line {line}: {len(cells)} cells, but the lines before have {len(first)}")
         places.append([cell.strip() for cell in cells[:-1]])
-        values.append(float(_numbers(cells[-1:], line, len(first) - 1, source)[0]))
+        try:
+            values.append(float(read_numbers(cells[-1:])[0]))
+        except TextFound:
+            raise ValueError(
+                f"{source}, line {line}, column {len(first)}: {cells[-1]!r} is no number; the last cell is the value"
+            ) from None
     if not values:
         raise ValueError(f"{source}: there are no entries")
     coded = [_code(column) for column in zip(*places, strict=True)]
@@ -74,32 +161,58 @@ def read_long_table(lines: Iterable[str], kind: str, source: str) -> tuple[Any, 
         raise ValueError(f"{source}: the entry at {', '.join(twice)} is listed more than once")
     shape = tuple(size for _, size, _ in coded)
     entries = sp.coo_array((np.array(values), tuple(coordinates)), shape=shape)
-    return (entries.tocsr() if len(shape) == 2 else entries), tuple(names for *_, names in coded)
+    return (entries.tocsr() if len(shape) == 2 else entries), tuple(names for *_, names in coded), dims
 
 
-def _rows(lines: Iterable[str], kind: str) -> Iterator[tuple[int, list[str]]]:
-    """Iterate over lines that are not empty, with their numbers, as cells."""
-    delimiter = "," if kind == ".csv" else "\t"
+def text_rows(lines: Iterable[str], kind: str, source: str, skip_blank: bool = True) -> Iterator[Line]:
+    """Iterate over lines with their numbers, as cells; those without any text are skipped."""
+    delimiter, other = (",", "\t") if kind == ".csv" else ("\t", ",")
     reader = csv.reader(lines, delimiter=delimiter)
-    for cells in reader:
-        if kind == ".txt" and len(cells) == 1:
-            cells = cells[0].split()
-        if any(cell.strip() for cell in cells):
-            yield reader.line_num, cells
+    first = True
+    try:
+        for cells in reader:
+            if kind == ".txt" and len(cells) == 1:
+                cells = cells[0].split()
+            if not skip_blank or any(cell.strip() for cell in cells):
+                if first and len(cells) == 1 and (mark := next((c for c in (other, ";") if c in cells[0]), "")):
+                    raise ValueError(
+                        f"{source}, line {reader.line_num}: cells are separated by {mark!r}, but in a {kind} file by "
+                        f"{delimiter!r}; save it anew, with points in decimal fractions"
+                    )
+                first = False
+                yield reader.line_num, cells
+    except csv.Error as error:
+        raise ValueError(f"{source}, line {reader.line_num}: {error}; is a quotation mark left open?") from None
 
 
-def _prepend(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
-    yield first
-    yield from rest
+class TextFound(ValueError):
+    """Says that a cell is text; `index` is its position among the cells."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index)
+        self.index = index
+
+
+def read_numbers(cells: list[str]) -> np.ndarray:
+    """Read cells as float64, missing ones as NaN; text raises `TextFound`."""
+    if "_" not in "".join(cells):  # which Python takes for a mark between digits
+        try:
+            return np.array(cells, dtype=np.float64)
+        except ValueError:
+            pass
+    found = [_number(cell) for cell in cells]
+    if None in found:
+        raise TextFound(found.index(None))
+    return np.array(found, dtype=np.float64)
 
 
 def _number(cell: str) -> float | None:
-    """Read a number; NaN for a missing value, None for text."""
+    """Read a number; NaN for a missing value, None for text (names such as `1_2` are text)."""
     cell = cell.strip()
     if cell.lower() in MISSING:
         return float("nan")
     try:
-        return float(cell)
+        return None if "_" in cell else float(cell)
     except ValueError:
         return None
 
@@ -122,24 +235,13 @@ def _heads_names(header: list[str] | None, cells: list[str]) -> bool:
     return header is not None and (len(header) == len(cells) - 1 or not header[0].strip())
 
 
-def _check_header(header: list[str] | None, cells: int, named: bool, source: str) -> None:
-    if header is not None and len(header) not in ({cells, cells - 1} if named else {cells}):
-        raise ValueError(f"{source}: the first line has {len(header)} names, and the second {cells} cells")
-
-
-def _numbers(cells: list[str], line: int, before: int, source: str) -> np.ndarray:
-    """Read cells as float64; text is refused with its line and column."""
-    try:
-        return np.array(cells, dtype=np.float64)
-    except ValueError:
-        found = [_number(cell) for cell in cells]
-    if None in found:
-        column = found.index(None)
-        where = f"line {line}, column {column + before + 1}"
-        raise ValueError(
-            f"{source}, {where}: {cells[column]!r} is no number; only the first line and the first column may hold text"
-        )
-    return np.array(found, dtype=np.float64)
+def _position(name: str, header: list[str], source: str) -> int:
+    """Find a column by its name; refuse one that is not there, or there twice."""
+    columns = [cell.strip() for cell in header]
+    if columns.count(name) != 1:
+        wrong = f"has no column {name!r}" if name not in columns else f"has {columns.count(name)} columns {name!r}"
+        raise ValueError(f"{source} {wrong}; labels= takes one of {nearest(name, columns)}")
+    return columns.index(name)
 
 
 def _code(column: tuple[str, ...]) -> tuple[np.ndarray, int, Names]:

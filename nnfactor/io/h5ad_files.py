@@ -1,0 +1,96 @@
+"""AnnData's HDF5 files, read without its package."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .file_kinds import choose, nearest, need
+from .labels import as_labels
+from .table import Names, Table
+
+
+def read_h5ad(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
+    """Read AnnData's X or a layer, the names of observations and variables, and the columns of `obs`.
+
+    `labels` asks for some of these columns, as labels; otherwise all come as they are.
+    """
+    h5py = need("h5py", path)
+    with h5py.File(path, "r") as file:
+        item = data_item(file, key, path)
+        values = item[()] if isinstance(item, h5py.Dataset) else _sparse_group(item, path)
+        columns = labels_of(file)
+        missing = [name for name in labels if name not in columns]
+        if missing:
+            found = nearest(missing[0], columns)
+            raise ValueError(f"{path} has no column {missing[0]!r} in obs; labels= takes one of {found}")
+        asked = {name: as_labels(columns[name], f"{path}, obs {name!r}") for name in labels}
+        return Table(values, names_of(file, path), asked or columns, str(path))
+
+
+def data_item(file: Any, key: str | None, path: Path) -> Any:
+    """Find X, or a layer, in an open file."""
+    if key is None and "X" not in file:
+        raise ValueError(f"{path} has no X; name one of its layers as key: {', '.join(file.get('layers', ()))}")
+    return file["X"] if key is None else file["layers"][choose(list(file.get("layers", ())), key, path)]
+
+
+def names_of(file: Any, path: Path) -> tuple[Names, ...]:
+    """Read the names of observations and variables."""
+    for frame in ("obs", "var"):
+        if not hasattr(file.get(frame), "items"):
+            raise ValueError(f"{path} has no table {frame}; write it with AnnData 0.7 or later")
+    return tuple(texts(file[frame][_index(file[frame])]) for frame in ("obs", "var"))
+
+
+def labels_of(file: Any) -> dict[str, np.ndarray]:
+    """Read the columns of `obs`."""
+    obs = file["obs"]
+    return {name: _column(obs, name) for name in obs if name not in (_index(obs), "__categories")}
+
+
+def _index(frame: Any) -> str:
+    return str(frame.attrs.get("_index", "_index"))
+
+
+def _sparse_group(group: Any, path: Path) -> sp.csr_array:
+    """Read a compressed sparse matrix of AnnData."""
+    kinds = {"csr_matrix": sp.csr_array, "csc_matrix": sp.csc_array}
+    encoding = group.attrs.get("encoding-type", "group without an encoding")
+    if encoding not in kinds:
+        raise ValueError(f"{path}: {group.name} is a {encoding}; data are an array or a sparse matrix")
+    parts = tuple(group[name][()] for name in ("data", "indices", "indptr"))
+    return sp.csr_array(kinds[encoding](parts, shape=tuple(group.attrs["shape"])))
+
+
+def texts(item: Any) -> Names:
+    """Read text: an array, or, as pandas 3 has it, an array beside a mask."""
+    values = item["values"] if hasattr(item, "items") else item
+    return tuple(v.decode() if isinstance(v, bytes) else str(v) for v in values[()])
+
+
+def _column(frame: Any, name: str) -> np.ndarray:
+    """Read a column of `obs`: categories, texts or numbers; what is missing is None."""
+    item = frame[name]
+    if hasattr(item, "items") and "codes" in item:
+        return _categories(item["categories"])[item["codes"][()]]
+    older = frame.get("__categories", {})
+    if name in older:  # before AnnData 0.8
+        return _categories(older[name])[item[()]]
+    values = item["values"] if hasattr(item, "items") else item
+    column = np.array(texts(item), dtype=object) if values.dtype.kind in "OS" else values[()]
+    if hasattr(item, "items") and "mask" in item:
+        column = np.array(column, dtype=object)
+        column[item["mask"][()]] = None
+    return column
+
+
+def _categories(item: Any) -> np.ndarray:
+    """Read categories, and None at the end, where the code -1 of what is missing points."""
+    values = item["values"] if hasattr(item, "items") else item
+    kept = list(texts(item)) if values.dtype.kind in "OS" else values[()].tolist()
+    found = np.empty(len(kept) + 1, dtype=object)
+    found[:-1] = kept
+    return found
