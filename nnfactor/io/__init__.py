@@ -1,4 +1,4 @@
-"""Files: data, labels and models.
+"""Files: data, labels, tables of results, and models.
 
 Readers of data need no torch; `load` and `save`, which do, are imported when they are asked for (PEP 562).
 """
@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 from .data_files import read_data
 from .label_files import read_labels
 from .table import Table
+from .write_tables import write_table
 
 if TYPE_CHECKING:
     from .model_files import load, save
 
-__all__ = ["Table", "load", "read_data", "read_labels", "save"]
+__all__ = ["Table", "load", "read_data", "read_labels", "save", "write_table"]
 
 
 def __getattr__(name: str) -> Any:
