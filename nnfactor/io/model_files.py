@@ -6,6 +6,7 @@ those that are registered are made.
 """
 
 import hashlib
+import importlib
 import json
 import math
 import os
@@ -208,6 +209,8 @@ def _decode_objects(value: Any, again: Any, tensors: dict[str, Tensor], path: st
 
 def _decode_object(value: Any, again: Any, tensors: dict[str, Tensor], path: str) -> Any:
     name = value["$object"]
+    if name not in REGISTERED:  # the package imports its classes, and these register, when they are first used
+        importlib.import_module(f"{__name__.partition('.')[0]}.models")
     if name not in REGISTERED:
         raise ValueError(f"{path} holds a {name}, which is no class that a model file may hold")
     made: Any = object.__new__(REGISTERED[name])
