@@ -28,6 +28,7 @@ CHAIN = [
     ("nnfactor.penalties", "nnfactor.io"),
     ("nnfactor.models",),
     ("nnfactor.selection",),
+    ("nnfactor.plots",),
     ("nnfactor",),
     ("benchmarks",),
 ]
