@@ -6,15 +6,30 @@ Readers of data need no torch; `load` and `save`, which do, are imported when th
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .anndata_objects import fit_anndata, store_anndata, write_h5ad_results
+from .blocks import read_blocks
 from .data_files import read_data
 from .label_files import read_labels
 from .table import Table
 from .write_tables import write_table
+from .xarray_objects import to_xarray
 
 if TYPE_CHECKING:
     from .model_files import load, save
 
-__all__ = ["Table", "load", "read_data", "read_labels", "save", "write_table"]
+__all__ = [
+    "Table",
+    "fit_anndata",
+    "load",
+    "read_blocks",
+    "read_data",
+    "read_labels",
+    "save",
+    "store_anndata",
+    "to_xarray",
+    "write_h5ad_results",
+    "write_table",
+]
 
 
 def __getattr__(name: str) -> Any:

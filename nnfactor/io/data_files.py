@@ -14,11 +14,12 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
-from .file_kinds import TABLES, choose, file_kind, nearest, need, open_text, told_of
+from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .h5ad_files import read_h5ad
-from .labels import as_labels
+from .labels import as_labels, check_columns
 from .table import Table
 from .text_tables import read_long_table, read_text_table
+from .xarray_objects import read_netcdf
 
 Labels = str | Sequence[str] | None
 
@@ -36,9 +37,10 @@ def read_data(
     ----------
     path : str or path
         `.npy`, `.npz` (arrays, scipy sparse); `.csv`, `.tsv`, `.txt` (with or without names of rows and columns) and
-        `.mtx`, also as `.gz`; `.mat`; `.parquet` (pandas), `.h5`, `.hdf5`, `.h5ad` (h5py), `.zarr` (zarr).
+        `.mtx`, also as `.gz`; `.mat`; `.parquet` (pandas), `.h5`, `.hdf5`, `.h5ad` (h5py), `.zarr` (zarr), `.nc`
+        (xarray).
     key : str, optional
-        Which array of a file with several: a name in `.npz`, `.mat`, `.h5` and `.zarr`; a layer in `.h5ad`.
+        Which array of a file with several: a name in `.npz`, `.mat`, `.h5`, `.zarr` and `.nc`; a layer in `.h5ad`.
     long : bool
         A text file lists entries: names or numbers of rows, columns, ..., and last a value. What is not listed is zero:
         a sparse matrix, or a sparse tensor of so many modes.
@@ -46,8 +48,8 @@ def read_data(
         Whether the first line of a text table holds the names of the columns. None: it does if there is text behind its
         first cell, or if that is empty.
     labels : str or sequence of str, optional
-        Columns of a text table or `.parquet` that hold labels of the samples, text or whole numbers: they are left out
-        of the data and stand in `Table.labels`, the unlabelled as -1 or None. Of `.h5ad` these columns of `obs` alone.
+        Columns of a text table or `.parquet` that hold labels, text or whole numbers: they are no data, but stand in
+        `Table.labels`, the unlabelled as -1 or None. Of `.h5ad` columns of `obs`, of `.nc` coordinates.
 
     Returns
     -------
@@ -78,7 +80,7 @@ def read_data(
     path = Path(path)
     kind = file_kind(path, (*TABLES, *READERS))
     wanted = [labels] if isinstance(labels, str) else list(labels or ())
-    _check_options(path, kind, key, long, wanted)
+    check_options(path, kind, key, long, wanted)
     with told_of(path, kind):
         table = _read_text(path, kind, long, header, wanted) if kind in TABLES else READERS[kind](path, key, wanted)
     return checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]"))
@@ -97,7 +99,7 @@ def checked(table: Table) -> Table:
     return table
 
 
-def _check_options(path: Path, kind: str, key: str | None, long: bool, labels: list[str]) -> None:
+def check_options(path: Path, kind: str, key: str | None, long: bool, labels: list[str]) -> None:
     """Refuse options that a kind of file has no use for: they would be left out in silence."""
     if key is not None and kind not in KEYED:
         raise ValueError(f"{path}: key={key!r} is for files with several arrays ({', '.join(KEYED)}), not for {kind}")
@@ -129,7 +131,7 @@ def _read_npy(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
 
 
 def _read_npz(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
-    with np.load(path, allow_pickle=False) as file:
+    with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
         if key is None and "format" in file.files and "shape" in file.files:  # scipy's
             return unnamed(sp.csr_array(sp.load_npz(path)), path)
         return unnamed(file[choose(file.files, key, path)], path)
@@ -158,10 +160,12 @@ def is_data(value: Any) -> bool:
 
 def read_parquet(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     """Read a table of pandas or of another program; the first column may be text, the names of the rows."""
-    frame = need("pandas", path).read_parquet(path)
-    for name in labels:
-        if list(map(str, frame.columns)).count(name) != 1:
-            raise ValueError(f"{path} has no column {name!r}; labels= takes one of {nearest(name, frame.columns)}")
+    return frame_table(need("pandas", path).read_parquet(path), path, labels)
+
+
+def frame_table(frame: Any, path: Path, labels: Sequence[str]) -> Table:
+    """Make a table of a DataFrame, without the columns of labels."""
+    check_columns(labels, list(map(str, frame.columns)), str(path))
     found = {name: as_labels(frame[name].to_numpy(), f"{path}, column {name!r}") for name in labels}
     frame = frame.drop(columns=list(labels))
     texts = [str(name) for name, kind in frame.dtypes.items() if getattr(kind, "kind", "O") not in "biuf"]
@@ -213,8 +217,9 @@ READERS: dict[str, Callable[[Path, str | None, Sequence[str]], Table]] = {
     ".hdf5": _read_h5,
     ".h5ad": read_h5ad,
     ".zarr": _read_zarr,
+    ".nc": read_netcdf,
 }
 
-KEYED = (".npz", ".mat", ".h5", ".hdf5", ".h5ad", ".zarr")
+KEYED = (".npz", ".mat", ".h5", ".hdf5", ".h5ad", ".zarr", ".nc")
 
-LABELLED = (*TABLES, ".parquet", ".h5ad")
+LABELLED = (*TABLES, ".parquet", ".h5ad", ".nc")

@@ -36,7 +36,7 @@ def told_of(path: Path, kind: str) -> Iterator[None]:
     foreign = (ValueError, OSError, EOFError, zlib.error) if kind in TABLES else Exception
     try:
         yield
-    except (FileNotFoundError, ImportError, MemoryError, PermissionError):
+    except (ImportError, MemoryError, PermissionError):
         raise
     except foreign as error:  # each package has its own classes for damaged files
         if isinstance(error, ValueError) and str(error).startswith(str(path)):

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .file_kinds import choose, nearest, need
-from .labels import as_labels
+from .file_kinds import choose, listed, need
+from .labels import choose_labels
 from .table import Names, Table
 
 
@@ -21,19 +21,13 @@ def read_h5ad(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     with h5py.File(path, "r") as file:
         item = data_item(file, key, path)
         values = item[()] if isinstance(item, h5py.Dataset) else _sparse_group(item, path)
-        columns = labels_of(file)
-        missing = [name for name in labels if name not in columns]
-        if missing:
-            found = nearest(missing[0], columns)
-            raise ValueError(f"{path} has no column {missing[0]!r} in obs; labels= takes one of {found}")
-        asked = {name: as_labels(columns[name], f"{path}, obs {name!r}") for name in labels}
-        return Table(values, names_of(file, path), asked or columns, str(path))
+        return Table(values, names_of(file, path), obs_columns(file, labels, path), str(path))
 
 
 def data_item(file: Any, key: str | None, path: Path) -> Any:
     """Find X, or a layer, in an open file."""
     if key is None and "X" not in file:
-        raise ValueError(f"{path} has no X; name one of its layers as key: {', '.join(file.get('layers', ()))}")
+        raise ValueError(f"{path} has no X; name one of its layers as key: {listed(file.get('layers', ()))}")
     return file["X"] if key is None else file["layers"][choose(list(file.get("layers", ())), key, path)]
 
 
@@ -45,10 +39,11 @@ def names_of(file: Any, path: Path) -> tuple[Names, ...]:
     return tuple(texts(file[frame][_index(file[frame])]) for frame in ("obs", "var"))
 
 
-def labels_of(file: Any) -> dict[str, np.ndarray]:
-    """Read the columns of `obs`."""
+def obs_columns(file: Any, labels: Sequence[str], path: Path) -> dict[str, np.ndarray]:
+    """Read the columns of `obs`: those asked for, as labels, or all as they are."""
     obs = file["obs"]
-    return {name: _column(obs, name) for name in obs if name not in (_index(obs), "__categories")}
+    columns = {name: _column(obs, name) for name in obs if name not in (_index(obs), "__categories")}
+    return choose_labels(columns, labels, f"{path}, obs")
 
 
 def _index(frame: Any) -> str:
@@ -57,12 +52,17 @@ def _index(frame: Any) -> str:
 
 def _sparse_group(group: Any, path: Path) -> sp.csr_array:
     """Read a compressed sparse matrix of AnnData."""
-    kinds = {"csr_matrix": sp.csr_array, "csc_matrix": sp.csc_array}
-    encoding = group.attrs.get("encoding-type", "group without an encoding")
-    if encoding not in kinds:
-        raise ValueError(f"{path}: {group.name} is a {encoding}; data are an array or a sparse matrix")
+    kind = sp.csr_array if encoding_of(group, path) == "csr_matrix" else sp.csc_array
     parts = tuple(group[name][()] for name in ("data", "indices", "indptr"))
-    return sp.csr_array(kinds[encoding](parts, shape=tuple(group.attrs["shape"])))
+    return sp.csr_array(kind(parts, shape=tuple(group.attrs["shape"])))
+
+
+def encoding_of(group: Any, path: Path) -> str:
+    """Tell how a sparse matrix is stored, by rows or by columns."""
+    encoding = str(group.attrs.get("encoding-type", "group without an encoding"))
+    if encoding not in ("csr_matrix", "csc_matrix"):
+        raise ValueError(f"{path}: {group.name} is a {encoding}; data are an array or a sparse matrix")
+    return encoding
 
 
 def texts(item: Any) -> Names:

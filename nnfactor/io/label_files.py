@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .file_kinds import choose, file_kind, listed, nearest, need, open_text, told_of
-from .h5ad_files import labels_of, names_of
-from .labels import as_labels
+from .file_kinds import choose, file_kind, listed, need, open_text, told_of
+from .h5ad_files import names_of, obs_columns
+from .labels import as_labels, check_columns
 from .text_tables import text_rows
 
 KINDS = (".txt", ".csv", ".tsv", ".npy", ".npz", ".h5ad", ".parquet")
@@ -153,22 +153,18 @@ def _choose_column(path: Path, columns: list[str], column: str | None) -> str:
         return columns[0]
     if column is None:
         raise ValueError(f"{path} has several columns; name one as column: {listed(columns)}")
-    if columns.count(column) != 1:
-        wrong = (
-            f"has no column {column!r}" if column not in columns else f"has {columns.count(column)} columns {column!r}"
-        )
-        raise ValueError(f"{path} {wrong}; column= takes one of {nearest(column, columns)}")
+    check_columns([column], columns, str(path), "column")
     return column
 
 
 def _read_array(path: Path, kind: str, column: str | None) -> Column:
     if kind == ".npy" and column is not None:
         raise ValueError(f"{path}: column={column!r} is for tables and .npz; a .npy file holds one array")
-    loaded: Any = np.load(path, allow_pickle=False)
-    if kind == ".npz":
-        with loaded as file:
-            column = choose(file.files, column, path)
-            loaded = file[column]
+    with open(path, "rb") as file:
+        loaded: Any = np.load(file, allow_pickle=False)
+        if kind == ".npz":
+            column = choose(loaded.files, column, path)
+            loaded = loaded[column]
     if loaded.ndim == 2 and loaded.shape[1] == 1:
         loaded = loaded[:, 0]
     what = str(path) if kind == ".npy" else f"{path}[{column!r}]"
@@ -179,7 +175,7 @@ def _read_array(path: Path, kind: str, column: str | None) -> Column:
 
 def _read_h5ad(path: Path, column: str | None) -> Column:
     with need("h5py", path).File(path, "r") as file:
-        samples, columns = names_of(file, path)[0], labels_of(file)
+        samples, columns = names_of(file, path)[0], obs_columns(file, (), path)
     column = _choose_column(path, list(columns), column)
     return Column(columns[column], samples, [repr(name) for name in samples], f"{path}, obs {column!r}")
 

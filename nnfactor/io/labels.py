@@ -1,10 +1,12 @@
 """Labels as files hold them, made those that estimators take."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from numbers import Real
 from typing import Any
 
 import numpy as np
+
+from .file_kinds import nearest
 
 MISSING = {"", "na", "nan", "n/a", "<na>", "null", "none"}  # in small letters: cells that stand for no value
 
@@ -53,6 +55,20 @@ def as_labels(values: Any, source: str, places: Sequence[str] | None = None) -> 
     labels = np.empty(len(cells), dtype=object)
     labels[:] = cells
     return labels
+
+
+def choose_labels(columns: Mapping[str, np.ndarray], wanted: Sequence[str], source: str) -> dict[str, np.ndarray]:
+    """Choose columns by name, as labels; all as they are if none is asked for."""
+    check_columns(wanted, list(columns), source)
+    return {name: as_labels(columns[name], f"{source}, column {name!r}") for name in wanted} or dict(columns)
+
+
+def check_columns(wanted: Iterable[str], columns: Sequence[str], source: str, option: str = "labels") -> None:
+    """Refuse names of columns that are not there, or there twice."""
+    for name in wanted:
+        if columns.count(name) != 1:
+            wrong = f"no column {name!r}" if name not in columns else f"{columns.count(name)} columns {name!r}"
+            raise ValueError(f"{source} has {wrong}; {option}= takes one of {nearest(name, columns)}")
 
 
 def _cell(value: Any) -> Any:

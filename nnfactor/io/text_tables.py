@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .file_kinds import nearest
-from .labels import MISSING, as_labels
+from .labels import MISSING, as_labels, check_columns
 
 Names = tuple[str, ...] | None
 
@@ -67,7 +66,9 @@ class TextTable:
         header = self.header
         self._cells = len(cells)
         behind = self._cells - len(header) if header else 0
-        self._labels = [_position(name, header or [], self.source) + (behind == 1) for name in labels]
+        columns = [cell.strip() for cell in header or ()]
+        check_columns(labels, columns, self.source)
+        self._labels = [columns.index(name) + (behind == 1) for name in labels]
         kept = [i for i in range(self._cells) if i not in self._labels]  # positions in a line, not in the header
         head = (
             None
@@ -233,15 +234,6 @@ def _is_header(cells: list[str], source: str, told: bool | None) -> bool:
 def _heads_names(header: list[str] | None, cells: list[str]) -> bool:
     """Tell whether the header says that the first column holds names although they are numbers."""
     return header is not None and (len(header) == len(cells) - 1 or not header[0].strip())
-
-
-def _position(name: str, header: list[str], source: str) -> int:
-    """Find a column by its name; refuse one that is not there, or there twice."""
-    columns = [cell.strip() for cell in header]
-    if columns.count(name) != 1:
-        wrong = f"has no column {name!r}" if name not in columns else f"has {columns.count(name)} columns {name!r}"
-        raise ValueError(f"{source} {wrong}; labels= takes one of {nearest(name, columns)}")
-    return columns.index(name)
 
 
 def _code(column: tuple[str, ...]) -> tuple[np.ndarray, int, Names]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from .fitted_factors import as_numpy
+
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 
 
@@ -75,11 +77,6 @@ def write_table(
 
 
 WHAT = ("row_names", "column_names")
-
-
-def as_numpy(values: Any) -> np.ndarray:
-    """Return an array or a tensor as numpy: of a tensor a copy on the host."""
-    return np.asarray(values.detach().cpu().numpy() if hasattr(values, "detach") else values)
 
 
 def _names(path: Path, what: str, names: Sequence[Any] | None, d: int) -> list[str] | None:

@@ -1,0 +1,205 @@
+"""Data files in blocks of rows, for `partial_fit`: never more than one block is in memory."""
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from .data_files import READERS, Labels, check_options, checked, datasets, frame_table, open_zarr
+from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
+from .h5ad_files import data_item, encoding_of, names_of, obs_columns
+from .labels import as_labels, check_columns
+from .table import Table
+from .text_tables import TextTable
+from .xarray_objects import labels_along, open_netcdf, table_of
+
+WHOLE = {
+    ".npz": "it is packed; save the array as .npy",
+    ".mtx": "its entries come in any order; save the matrix as .h5ad, or as .npy",
+    ".mat": "it is packed, or has its rows last; save the array as .npy",
+}
+
+
+def read_blocks(
+    path: str | os.PathLike[str],
+    n_rows: int,
+    key: str | None = None,
+    header: bool | None = None,
+    labels: Labels = None,
+) -> Iterator[Table]:
+    """Read a data file in blocks of rows.
+
+    Parameters
+    ----------
+    path : str or path
+        Text tables, `.npy`, `.parquet`, `.h5`, `.hdf5`, `.h5ad` (dense or by rows), `.zarr`, `.nc`.
+    n_rows : int
+        Rows of a block; the last one may have fewer.
+    key, header, labels : as of `read_data`
+        All labels are read before, so that they are of one kind in all blocks.
+
+    Yields
+    ------
+    Table
+        Its rows with their names and labels; its source says which rows they are.
+
+    Raises
+    ------
+    ValueError
+        As `read_data`, and for files of which rows cannot be read alone, with the reason.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from nnfactor import NMF
+    >>> from nnfactor.io import read_blocks
+    >>> X = np.random.default_rng(0).random((10, 4))
+    >>> model = NMF(2, random_state=0)
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "x.npy"), X)
+    ...     for block in read_blocks(Path(folder, "x.npy"), n_rows=4):
+    ...         model = model.partial_fit(block.values)
+    >>> model.n_samples_seen_, model.components_.shape
+    (10, (2, 4))
+    """
+    path = Path(path)
+    kind = file_kind(path, (*TABLES, *READERS))
+    if kind in WHOLE:
+        raise ValueError(f"{path} cannot be read in blocks: {WHOLE[kind]}, or read it whole with read_data")
+    if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 1:
+        raise ValueError(f"n_rows must be a whole number >= 1, got {n_rows!r}")
+    wanted = [labels] if isinstance(labels, str) else list(labels or ())
+    check_options(path, kind, key, False, wanted)
+    return _checked_blocks(path, kind, key, header, wanted, int(n_rows))
+
+
+def _checked_blocks(
+    path: Path, kind: str, key: str | None, header: bool | None, labels: list[str], n_rows: int
+) -> Iterator[Table]:
+    if kind in TABLES:
+        blocks = _text_blocks(path, kind, n_rows, header, labels)
+    else:
+        blocks = BLOCKS[kind](path, key, labels, n_rows)
+    source, first = str(path) if key is None else f"{path}[{key!r}]", 0
+    while True:
+        with told_of(path, kind):  # not around the caller's work on a block
+            block = next(blocks, None)
+        if block is None:
+            return
+        last = first + block.values.shape[0]
+        yield checked(replace(block, source=f"{source}, rows {first} to {last - 1}"))
+        first = last
+
+
+def _text_blocks(path: Path, kind: str, n_rows: int, header: bool | None, labels: list[str]) -> Iterator[Table]:
+    columns = _text_labels(path, kind, header, labels) if labels else {}
+    with open_text(path) as lines:
+        table = TextTable(lines, kind, str(path), header, labels)
+        rows, first = iter(table), 0
+        while block := list(islice(rows, n_rows)):
+            names = tuple(str(row.name) for row in block) if table.named else None
+            of_block = {name: column[first : first + len(block)] for name, column in columns.items()}
+            yield Table(np.stack([row.numbers for row in block]), (names, table.columns), of_block)
+            first += len(block)
+
+
+def _text_labels(path: Path, kind: str, header: bool | None, labels: list[str]) -> dict[str, np.ndarray]:
+    with open_text(path) as lines:
+        table = TextTable(lines, kind, str(path), header, labels)
+        kept = [(f"line {row.line}", row.labels) for row in table]
+    places = [place for place, _ in kept]
+    columns = zip(*(cells for _, cells in kept), strict=True)
+    return {n: as_labels(c, f"{path}, column {n!r}", places) for n, c in zip(labels, columns, strict=True)}
+
+
+def _slices(values: Any, n_rows: int) -> Iterator[tuple[slice, Any]]:
+    """Iterate over the rows of anything that is sliced, with the slices."""
+    for first in range(0, values.shape[0], n_rows):
+        rows = slice(first, min(first + n_rows, values.shape[0]))
+        yield rows, values[rows]
+
+
+def _array_blocks(values: Any, n_rows: int, path: Path) -> Iterator[Table]:
+    checked(Table(values, (None,) * len(values.shape), source=str(path)))
+    for _, block in _slices(values, n_rows):
+        yield Table(block, (None,) * len(values.shape))
+
+
+def _npy_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    yield from _array_blocks(np.load(path, mmap_mode="r", allow_pickle=False), n_rows, path)
+
+
+def _zarr_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    yield from _array_blocks(open_zarr(path, key), n_rows, path)
+
+
+def _h5_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    with need("h5py", path).File(path, "r") as file:
+        yield from _array_blocks(file[choose(datasets(file), key, path)], n_rows, path)
+
+
+def _h5ad_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    with need("h5py", path).File(path, "r") as file:
+        item = data_item(file, key, path)
+        values = item if hasattr(item, "dtype") else _CompressedRows(item, path)
+        (rows, columns), found = names_of(file, path), obs_columns(file, labels, path)
+        for at, block in _slices(values, n_rows):
+            yield Table(block, (rows[at], columns), {name: column[at] for name, column in found.items()})
+
+
+class _CompressedRows:
+    """Rows of a sparse matrix in a file, read where they are asked for."""
+
+    def __init__(self, group: Any, path: Path) -> None:
+        if (kind := encoding_of(group, path)) != "csr_matrix":
+            raise ValueError(
+                f"{path} cannot be read in blocks: {group.name} is a {kind}, stored by columns; write it by rows "
+                "(adata.X.tocsr()), or read it whole with read_data"
+            )
+        self.group, self.shape = group, tuple(int(d) for d in group.attrs["shape"])
+        self.starts = group["indptr"][()]
+
+    def __getitem__(self, rows: slice) -> sp.csr_array:
+        starts = self.starts[rows.start : rows.stop + 1]
+        stored = slice(int(starts[0]), int(starts[-1]))
+        parts = (self.group["data"][stored], self.group["indices"][stored], starts - starts[0])
+        return sp.csr_array(parts, shape=(rows.stop - rows.start, *self.shape[1:]))
+
+
+def _parquet_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    pandas, parquet = need("pandas", path), need("pyarrow.parquet", path)
+    first = 0
+    with parquet.ParquetFile(path) as file:
+        check_columns(labels, file.schema_arrow.names, str(path))
+        whole = pandas.read_parquet(path, columns=list(labels)) if labels else pandas.DataFrame()
+        columns = {name: as_labels(whole[name].to_numpy(), f"{path}, column {name!r}") for name in labels}
+        for batch in file.iter_batches(n_rows):
+            table = frame_table(batch.to_pandas(), path, labels)
+            last = first + table.values.shape[0]
+            yield replace(table, labels={name: column[first:last] for name, column in columns.items()})
+            first = last
+
+
+def _netcdf_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    with open_netcdf(path, key) as array:
+        columns = labels_along(array, labels, str(path))
+        for rows, block in _slices(array, n_rows):
+            yield replace(table_of(block), labels={name: column[rows] for name, column in columns.items()})
+
+
+BLOCKS: dict[str, Callable[[Path, str | None, Sequence[str], int], Iterator[Table]]] = {
+    ".npy": _npy_blocks,
+    ".parquet": _parquet_blocks,
+    ".h5": _h5_blocks,
+    ".hdf5": _h5_blocks,
+    ".h5ad": _h5ad_blocks,
+    ".zarr": _zarr_blocks,
+    ".nc": _netcdf_blocks,
+}
