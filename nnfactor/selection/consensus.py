@@ -9,6 +9,7 @@ import numpy as np
 from ..core.arguments import positive
 from ..core.labels import to_host
 from ..models.factorization.nmf import NMF
+from .html import html_table
 from .stability import feature_factors, match_restarts, restart_factors, silhouettes, similarities
 
 NEIGHBOURS = 0.3  # share of the restarts whose distance is a component's local density (Kotliar et al. 2019)
@@ -65,6 +66,14 @@ class Consensus:
     def __repr__(self) -> str:
         k = len(self.stable)
         return f"Consensus({int(self.stable.sum())} of {k} components are stable, {self.n_restarts} restarts)"
+
+    def _repr_html_(self) -> str:
+        """Show the components in notebooks, the stable ones bold."""
+        columns = self.stable.tolist(), self.stability.tolist(), self.share.tolist()
+        rows = [(j, *values) for j, values in enumerate(zip(*columns, strict=True))]
+        table = html_table(("component", "stable", "stability", "share of restarts"), rows, np.flatnonzero(self.stable))
+        failed = f"; {self.n_failed} restarts failed" if self.n_failed else ""
+        return f"<div><p>{self!r}{failed}</p>{table}</div>"
 
 
 def consensus(restarts: Any, X: Any = None, *, density_threshold: float = 0.5, weights: Any = None) -> Consensus:

@@ -10,6 +10,7 @@ leave the rank as it is. Fits to all data never have them, nor have folds of ten
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import torch
 from ..metrics.components import core_consistency
 from ..models.shared.base import Factorization
 from .held_out import GROUPS, HIDDEN
+from .html import html_table
 from .stability import restart_factors, summarize_groups, summarize_parts
 from .study import Criterion, RankStudy
 
@@ -70,6 +72,13 @@ class RankSelection:
     def __repr__(self) -> str:
         ranks = list(self.models)
         return f"RankSelection(rank={self.rank}, criterion={self.criterion!r}, ranks={ranks[0]}..{ranks[-1]})"
+
+    def _repr_html_(self) -> str:
+        """Show the table of ranks in notebooks, the suggested one bold, and the reason."""
+        columns = {str(name): np.asarray(self.table[name]).tolist() for name in self.table}
+        marked = [i for i, rank in enumerate(columns["rank"]) if rank == self.rank]
+        table = html_table(list(columns), list(zip(*columns.values(), strict=True)), marked)
+        return f"<div><p>RankSelection: {escape(self.reason)}</p>{table}</div>"
 
 
 def select_rank(
