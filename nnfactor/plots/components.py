@@ -123,7 +123,7 @@ def components_plot(
         in their six groups and as shares; names that are rising numbers (wavelengths) as curves over them; other names
         as bars of the largest entries; few rows as columns; samples as points, else curves. "heatmap": all components
         of a mode in one panel, each divided by its largest entry.
-    names : sequence by mode such as `(None, genes)`, or mapping of mode to names; default: `feature_names_in_`
+    names : sequence by mode such as `(None, genes)`, or mapping of mode to names; of "components" too
     image_shape : (height, width[, 3]), of those modes whose rows are pixels: features, or samples that are a map
     positions : (n_nodes, 2) array, of those modes whose rows are the nodes of a graph
     graph : Graph, adjacency (n_nodes, n_nodes) or pairs of nodes (m, 2); default `graph_` of the model
@@ -171,7 +171,8 @@ def _draw_components(factors: Factors, mode: Any, components: Any, look: _Look, 
     look = replace(look, n_top=look.n_top or (10 if few else 5))
     if look.kind == "heatmap" or (look.kind == "auto" and len(modes) > 1 and not few):
         return _heatmaps(modes, chosen, look, axes)
-    return _single(modes[0], chosen, look, axes) if len(modes) == 1 else _rows(modes, chosen, look, axes)
+    draw = partial(_single, factors, modes[0]) if len(modes) == 1 else partial(_rows, factors, modes)
+    return draw(chosen, look, axes)
 
 
 def _chosen(factors: Factors, components: Sequence[int] | None) -> list[int]:
@@ -185,7 +186,7 @@ def _chosen(factors: Factors, components: Sequence[int] | None) -> list[int]:
     return found
 
 
-def _single(mode: Mode, chosen: list[int], look: _Look, axes: Any) -> np.ndarray:
+def _single(names: Factors, mode: Mode, chosen: list[int], look: _Look, axes: Any) -> np.ndarray:
     """Draw one mode: a panel for each component."""
     chosen = [j for j in chosen if j < mode.factor.shape[1]]
     kind, few = look.kind_of(mode, True), len(chosen) <= MANY
@@ -197,7 +198,7 @@ def _single(mode: Mode, chosen: list[int], look: _Look, axes: Any) -> np.ndarray
     panels = many_axes(axes, len(chosen), n_columns, size if few else small, sharex=shared)
     for i, (ax, j) in enumerate(zip(panels, chosen, strict=True)):
         look.draw(ax, mode, j, kind, PALETTE[0], axes is not None or i < n_columns)
-        text, options = (f"component {j}", {"fontsize": "medium"}) if few else (str(j), {"fontsize": "small", "pad": 2})
+        text, options = names.title_of(j, few), {"fontsize": "medium"} if few else {"fontsize": "small", "pad": 2}
         if kind == "mutations":
             write_inside(ax, text)
         else:
@@ -210,7 +211,7 @@ def _single(mode: Mode, chosen: list[int], look: _Look, axes: Any) -> np.ndarray
     return panels
 
 
-def _rows(modes: list[Mode], chosen: list[int], look: _Look, axes: Any) -> np.ndarray:
+def _rows(names: Factors, modes: list[Mode], chosen: list[int], look: _Look, axes: Any) -> np.ndarray:
     """Draw several modes: a row of panels for each component, a column for each mode."""
     shape = len(chosen), len(modes)
     height = 1.2 if len(chosen) <= MANY else 0.8
@@ -229,7 +230,7 @@ def _rows(modes: list[Mode], chosen: list[int], look: _Look, axes: Any) -> np.nd
             for ax in column[:-1]:
                 ax.xaxis.set_tick_params(labelbottom=False)
     for ax, j in zip(panels[:, 0], chosen, strict=True):
-        ax.set_ylabel(str(j), rotation=0, ha="right", va="center")
+        ax.set_ylabel(names.title_of(j, False), rotation=0, ha="right", va="center")
     return panels
 
 
@@ -271,7 +272,7 @@ def images_plot(
     components: Sequence[int] | None = None,
     image_shape: Sequence[int] | None = None,
     n_columns: int | None = None,
-    labels: bool = True,
+    labels: bool | Sequence[str] = True,
     cmap: str | None = None,
     ax: Axes | None = None,
 ) -> Axes:
@@ -287,7 +288,7 @@ def images_plot(
     components : sequence of int, default all
     image_shape : (height, width[, 3]), needed unless samples are images themselves
     n_columns : int, images in a row; default: about a square
-    labels : bool, whether the numbers of the components stand above the images
+    labels : bool, whether numbers of components stand above the images; or their names
     cmap : str, default that of the style ("viridis"), of values of any sign "RdBu_r"
     ax : Axes, default: that of a new figure
 
@@ -311,17 +312,15 @@ def images_plot(
     >>> [text.get_text() for text in ax.texts]
     ['0', '1', '2', '3', '4', '5']
     """
-    factors = read_model(model)
+    factors = read_model(model, None if isinstance(labels, bool) else {"components": labels})
     chosen = _chosen(factors, components)
     images = _component_images(factors, mode, None if image_shape is None else tuple(map(int, image_shape)))
-    if max(chosen) >= len(images):
-        chosen = [j for j in chosen if j < len(images)]
-    images = images[chosen]
+    chosen = [j for j in chosen if j < len(images)]
     if n_columns is None:
         n_columns = ceil(sqrt(len(chosen) * images.shape[1] / images.shape[2] * 1.3))
     whole("n_columns", n_columns, also="None or ")
-    n_columns = min(n_columns, len(chosen))
-    return draw_mosaic(images, chosen if labels else None, n_columns, cmap, ax)
+    above = None if labels is False else [factors.title_of(j, False) for j in chosen]
+    return draw_mosaic(images[chosen], above, min(n_columns, len(chosen)), cmap, ax)
 
 
 def _component_images(factors: Factors, mode: Any, shape: tuple[int, ...] | None) -> np.ndarray:

@@ -1,7 +1,7 @@
 """Read what is drawn: the factors of fitted models and of results, with the names of modes and of their rows."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ..core.labels import to_host
 from ..models.shared.base import Factorization
 from ..selection.consensus import Consensus
 from ..selection.rank import RankSelection
+from .style import shorten
 
 TAKEN = (
     "a fitted factorization such as NMF(2).fit(X), what select_rank or consensus found, or a list of factors (d, k), "
@@ -51,7 +52,8 @@ class Factors:
     tensors: tuple[tuple[int, ...], ...]
     weights: np.ndarray | None = None
     core: np.ndarray | None = None
-    labels: tuple[str, ...] = field(default=())  # of the tensors
+    labels: tuple[str, ...] = ()  # of the tensors
+    component_names: tuple[str, ...] = ()
 
     @property
     def is_matrix(self) -> bool:
@@ -62,6 +64,12 @@ class Factors:
     def n_components(self) -> int:
         """Number of components; of Tucker models the most of a mode."""
         return max(mode.factor.shape[1] for mode in self.modes)
+
+    def title_of(self, j: int, few: bool = True) -> str:
+        """Name a component: as it is called, else by its number."""
+        if self.component_names:
+            return shorten(self.component_names[j])
+        return f"component {j}" if few else str(j)
 
     def select(self, mode: Any) -> list[Mode]:
         """List the modes that are asked for, by number or name; None: of matrices the features, else all."""
@@ -92,6 +100,9 @@ def read_model(model: Any, names: Any = None, mode_names: Any = None) -> Factors
             raise ValueError(f"mode_names has {len(mode_names)} names; {found.title} has {len(modes)} modes")
         modes = tuple(replace(m, name=str(name)) for m, name in zip(modes, mode_names, strict=True))
     found = replace(found, modes=modes)
+    if isinstance(names, Mapping) and "components" in names:
+        names = dict(names)
+        found = replace(found, component_names=_component_names(names.pop("components"), found))
     for i, given in _by_mode(found, names, "names").items():
         texts = tuple(map(str, given))
         if len(texts) != len(modes[i].factor):
@@ -100,6 +111,14 @@ def read_model(model: Any, names: Any = None, mode_names: Any = None) -> Factors
             )
         modes = (*modes[:i], replace(modes[i], names=texts), *modes[i + 1 :])
     return replace(found, modes=modes)
+
+
+def _component_names(given: Any, factors: Factors) -> tuple[str, ...]:
+    """Read names of components."""
+    names = tuple(map(str, given))
+    if len(names) != factors.n_components:
+        raise ValueError(f"names of components are {len(names)}; {factors.title} has {factors.n_components}")
+    return names
 
 
 def _by_mode(factors: Factors, given: Any, name: str) -> dict[int, Any]:

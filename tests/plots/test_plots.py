@@ -186,6 +186,19 @@ def test_slices_that_evolve_have_a_curve_each():
     assert all((a == B[:, 1]).all() for a, B in zip(curves, model.evolving_, strict=True))
 
 
+def test_components_have_the_names_that_are_given():
+    V, U = factors()
+    shown = components_plot([V, U], names={"features": GENES, "components": ["sky", "sea", "$land"]}, axes=axes(3))
+    assert [ax.get_title() for ax in shown] == ["sky", "sea", r"\$land"]
+    assert labels(images_plot([V, U], image_shape=(2, 4), labels=("a", "b", "c"), ax=axes()[0]).texts) == [
+        "a",
+        "b",
+        "c",
+    ]
+    with pytest.raises(ValueError, match="names of components are 2; the model has 3"):
+        components_plot([V, U], names={"components": ["a", "b"]})
+
+
 # several models
 
 
