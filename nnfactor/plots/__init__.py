@@ -14,6 +14,7 @@ from .comparison import component_comparison_plot
 from .components import components_plot, images_plot
 from .optimisation import optimisation_diagnostic_plot
 from .ranks import scree_plot, selection_plot
+from .report import write_report
 from .residuals import histogram_of_residuals, outlier_plot
 from .variation import core_element_plot, percentage_variation_plot
 
@@ -28,4 +29,5 @@ __all__ = [
     "percentage_variation_plot",
     "scree_plot",
     "selection_plot",
+    "write_report",
 ]

@@ -15,11 +15,12 @@ def format_cell(value: Any) -> str:
     """
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
-    if value is None or (isinstance(value, float | np.floating) and np.isnan(value)):
+    if value is None or ((is_float := isinstance(value, float | np.floating)) and np.isnan(value)):
         return "–"  # noqa: RUF001
-    if isinstance(value, float | np.floating):
-        return f"{value:.0f}" if 1000 <= abs(value) < 1e6 else f"{value:.4g}"
-    return str(value)
+    if not is_float:
+        return str(value)
+    number = float(value)
+    return f"{number:.0f}" if 1000 <= abs(number) < 1e6 else f"{number:.4g}"
 
 
 def html_table(head: Sequence[str], rows: Sequence[Sequence[Any]], marked: Collection[int] = ()) -> str:

@@ -19,7 +19,7 @@ def here(monkeypatch):
 def test_a_wheel_holds_the_package_and_its_types(here, tmp_path):
     names = zipfile.ZipFile(tmp_path / build.build_wheel(str(tmp_path))).namelist()
     assert {name.split("/")[0] for name in names} == {"nnfactor", f"nnfactor-{version()}.dist-info"}
-    assert "nnfactor/py.typed" in names
+    assert {"nnfactor/py.typed", "nnfactor/plots/report.html"} <= set(names)
     sources = {p.relative_to(ROOT).as_posix() for p in (ROOT / "nnfactor").rglob("*.py")}
     assert sources == {name for name in names if name.endswith(".py")}
 

@@ -1,0 +1,93 @@
+"""Pieces of the report's page: tables that can be sorted, pictures inside the page, links to files beside it."""
+
+from base64 import b64encode
+from collections.abc import Collection, Mapping, Sequence
+from html import escape
+from io import BytesIO
+from pathlib import Path
+from string import Template
+from typing import Any
+from urllib.parse import quote
+
+from matplotlib.figure import Figure
+
+from ..selection.html import format_cell
+
+TEMPLATE = Path(__file__).with_name("report.html")
+
+
+def table(caption: str, columns: Mapping[str, Sequence[Any]], marked: Collection[int] = ()) -> str:
+    """Write a table, whose heads become buttons that sort it; numbers are rounded, and sorted in full."""
+    texts = {name: any(isinstance(value, str) for value in values) for name, values in columns.items()}
+    kind = lambda name: ' class="text"' if texts[name] else ""
+    heads = "".join(f'<th scope="col"{kind(name)}>{escape(str(name).replace("_", " "))}</th>' for name in columns)
+    lines = []
+    for i, row in enumerate(zip(*columns.values(), strict=True)):
+        cells = "".join(_cell(value, kind(name)) for name, value in zip(columns, row, strict=True))
+        lines.append(f"<tr{' class=marked' if i in marked else ''}>{cells}</tr>")
+    body = "\n".join(lines)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(caption)}"><table class="sortable">'
+        f"<caption>{escape(caption)}</caption><thead><tr>{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
+    )
+
+
+def _cell(value: Any, kind: str) -> str:
+    full = f' data-value="{escape(repr(float(value)))}"' if isinstance(value, int | float) else ""
+    return f"<td{kind}{full}>{escape(format_cell(value))}</td>"
+
+
+def picture(png: bytes, text: str, caption: str = "", wide: bool = False) -> str:
+    """Put a PNG into the page, with a text for those who do not see it; a wide one is scrolled on a phone."""
+    below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
+    data = b64encode(png).decode()
+    kind = ' class="wide" tabindex="0"' if wide else ""
+    return f'<figure{kind}><img src="data:image/png;base64,{data}" alt="{escape(text)}">{below}</figure>'
+
+
+def as_png(figure: Figure) -> bytes:
+    """Draw a figure on white paper."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=90)
+    return buffer.getvalue()
+
+
+def file_links(folder: Path, files: Sequence[Path]) -> str:
+    """List links to files beside the page."""
+    items = []
+    for file in files:
+        path = file.relative_to(folder).as_posix()
+        items.append(f'<li><a href="{escape(quote(path))}">{escape(file.name)}</a> ({_size(file.stat().st_size)})</li>')
+    return f'<ul class="files">{"".join(items)}</ul>' if items else ""
+
+
+def _size(n: int) -> str:
+    """Write a number of bytes.
+
+    >>> [_size(n) for n in (12, 2500, 3_400_000)]
+    ['12 bytes', '2.5 kB', '3.4 MB']
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= size:
+            return f"{n / size:.1f} {unit}"
+    return f"{n} bytes"
+
+
+def section(key: str, title: str, parts: Sequence[str]) -> str:
+    """Write a section under a heading."""
+    body = "\n".join(part for part in parts if part)
+    return f'<section aria-labelledby="{key}"><h2 id="{key}">{escape(title)}</h2>\n{body}\n</section>'
+
+
+def folded(key: str, title: str, parts: Sequence[str], is_open: bool) -> str:
+    """Write a part that can be folded."""
+    body = "\n".join(part for part in parts if part)
+    return f'<details id="{key}"{" open" if is_open else ""}><summary>{escape(title)}</summary>\n{body}\n</details>'
+
+
+def page(title: str, answer: str, links: Mapping[str, str], sections: Sequence[str]) -> str:
+    """Write the page; `answer` is a sentence, `links` are titles by key."""
+    items = "".join(f'<li><a href="#{key}">{escape(text)}</a></li>' for key, text in links.items())
+    shown = f'<p class="answer">{escape(answer)}</p>' if answer else ""
+    template = Template(TEMPLATE.read_text(encoding="utf-8"))
+    return template.substitute(title=escape(title), answer=shown, links=items, sections="\n".join(sections))
