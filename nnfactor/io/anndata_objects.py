@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..version import VERSION
+from .anndata_files import names_of
 from .file_kinds import file_kind, nearest, need, told_of
 from .fitted_factors import fitted_factors
-from .h5ad_files import names_of
 from .labels import as_labels
 
 

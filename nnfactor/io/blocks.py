@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .data_files import READERS, Labels, check_options, checked, datasets, frame_table, open_zarr
+from .anndata_files import data_item, encoding_of, is_array, names_of, obs_columns, open_anndata
+from .data_files import READERS, Labels, check_options, checked, datasets, frame_table, holds_anndata, open_zarr
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
-from .h5ad_files import data_item, encoding_of, names_of, obs_columns
 from .labels import as_labels, check_columns
 from .table import Table
 from .text_tables import TextTable
@@ -37,7 +37,8 @@ def read_blocks(
     Parameters
     ----------
     path : str or path
-        Text tables, `.npy`, `.parquet`, `.h5`, `.hdf5`, `.h5ad` (dense or by rows), `.zarr`, `.nc`.
+        Text tables, `.npy`, `.parquet`, `.h5`, `.hdf5`, `.h5ad` and AnnData's `.zarr` (dense or by rows),
+        `.zarr`, `.nc`.
     n_rows : int
         Rows of a block; the last one may have fewer.
     key, header, labels : as of `read_data`
@@ -137,7 +138,10 @@ def _npy_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int)
 
 
 def _zarr_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
-    yield from _array_blocks(open_zarr(path, key), n_rows, path)
+    if holds_anndata(path):
+        yield from _anndata_blocks(path, key, labels, n_rows)
+    else:
+        yield from _array_blocks(open_zarr(path, key, labels), n_rows, path)
 
 
 def _h5_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
@@ -145,10 +149,10 @@ def _h5_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) 
         yield from _array_blocks(file[choose(datasets(file), key, path)], n_rows, path)
 
 
-def _h5ad_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
-    with need("h5py", path).File(path, "r") as file:
+def _anndata_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    with open_anndata(path) as file:
         item = data_item(file, key, path)
-        values = item if hasattr(item, "dtype") else _CompressedRows(item, path)
+        values = item if is_array(item) else _CompressedRows(item, path)
         (rows, columns), found = names_of(file, path), obs_columns(file, labels, path)
         for at, block in _slices(values, n_rows):
             yield Table(block, (rows[at], columns), {name: column[at] for name, column in found.items()})
@@ -199,7 +203,7 @@ BLOCKS: dict[str, Callable[[Path, str | None, Sequence[str], int], Iterator[Tabl
     ".parquet": _parquet_blocks,
     ".h5": _h5_blocks,
     ".hdf5": _h5_blocks,
-    ".h5ad": _h5ad_blocks,
+    ".h5ad": _anndata_blocks,
     ".zarr": _zarr_blocks,
     ".nc": _netcdf_blocks,
 }

@@ -14,8 +14,8 @@ import numpy as np
 import scipy.io
 import scipy.sparse as sp
 
+from .anndata_files import read_anndata
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
-from .h5ad_files import read_h5ad
 from .labels import as_labels, check_columns
 from .table import Table
 from .text_tables import read_long_table, read_text_table
@@ -37,10 +37,10 @@ def read_data(
     ----------
     path : str or path
         `.npy`, `.npz` (arrays, scipy sparse); `.csv`, `.tsv`, `.txt` (with or without names of rows and columns) and
-        `.mtx`, also as `.gz`; `.mat`; `.parquet` (pandas), `.h5`, `.hdf5`, `.h5ad` (h5py), `.zarr` (zarr), `.nc`
-        (xarray).
+        `.mtx`, also as `.gz`; `.mat`; `.parquet` (pandas), `.h5`, `.hdf5`, `.h5ad` (h5py), `.zarr` (zarr, also
+        AnnData's), `.nc` (xarray).
     key : str, optional
-        Which array of a file with several: a name in `.npz`, `.mat`, `.h5`, `.zarr` and `.nc`; a layer in `.h5ad`.
+        Which array of a file with several: a name in `.npz`, `.mat`, `.h5`, `.zarr` and `.nc`; a layer of AnnData.
     long : bool
         A text file lists entries: names or numbers of rows, columns, ..., and last a value. What is not listed is zero:
         a sparse matrix, or a sparse tensor of so many modes.
@@ -49,7 +49,7 @@ def read_data(
         first cell, or if that is empty.
     labels : str or sequence of str, optional
         Columns of a text table or `.parquet` that hold labels, text or whole numbers: they are no data, but stand in
-        `Table.labels`, the unlabelled as -1 or None. Of `.h5ad` columns of `obs`, of `.nc` coordinates.
+        `Table.labels`, the unlabelled as -1 or None. Of AnnData columns of `obs`, of `.nc` coordinates.
 
     Returns
     -------
@@ -145,12 +145,25 @@ def _read_mtx(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
 def _read_mat(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     try:
         arrays = scipy.io.loadmat(path)
-    except NotImplementedError:  # version 7.3 is HDF5, whose dimensions come in reverse
-        table = _read_h5(path, key)
-        return unnamed(np.asarray(table.values).T, path)
+    except NotImplementedError:  # version 7.3 is HDF5
+        return _read_mat_hdf5(path, key)
     numbers = [name for name, value in arrays.items() if not name.startswith("__") and is_data(value)]
     values = arrays[choose(numbers, key, path)]
     return unnamed(sp.csr_array(values) if sp.issparse(values) else values, path)
+
+
+def _read_mat_hdf5(path: Path, key: str | None) -> Table:
+    """Read an array of MATLAB 7.3, whose dimensions come in reverse; its text are numbers with a mark."""
+    with need("h5py", path).File(path, "r") as file:
+        sparse = [name for name, item in file.items() if "MATLAB_sparse" in item.attrs]
+        texts = [name for name, item in file.items() if item.attrs.get("MATLAB_class") == b"char"]
+        arrays = [name for name, item in file.items() if hasattr(item, "dtype") and is_data(item) and name not in texts]
+        item = file[choose([*sparse, *arrays], key, path)]
+        if "MATLAB_sparse" not in item.attrs:
+            return unnamed(item[()].T, path)
+        parts = [item[name][()] if name in item else np.zeros(0) for name in ("data", "ir", "jc")]
+        shape = (int(item.attrs["MATLAB_sparse"]), len(parts[2]) - 1)
+        return unnamed(sp.csr_array(sp.csc_array(tuple(parts), shape=shape)), path)
 
 
 def is_data(value: Any) -> bool:
@@ -160,6 +173,7 @@ def is_data(value: Any) -> bool:
 
 def read_parquet(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     """Read a table of pandas or of another program; the first column may be text, the names of the rows."""
+    need("pyarrow", path)  # pandas reads with it, and names it in several lines
     return frame_table(need("pandas", path).read_parquet(path), path, labels)
 
 
@@ -194,11 +208,18 @@ def datasets(file: Any) -> list[str]:
 
 
 def _read_zarr(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
-    return unnamed(np.asarray(open_zarr(path, key)), path)
+    return read_anndata(path, key, labels) if holds_anndata(path) else unnamed(open_zarr(path, key, labels)[...], path)
 
 
-def open_zarr(path: Path, key: str | None) -> Any:
+def holds_anndata(path: Path) -> bool:
+    """Tell whether a zarr folder is one of AnnData."""
+    return need("zarr", path).open(str(path), mode="r").attrs.get("encoding-type") == "anndata"
+
+
+def open_zarr(path: Path, key: str | None, labels: Sequence[str] = ()) -> Any:
     """Open the array of a zarr folder, without reading it."""
+    if labels:
+        raise ValueError(f"{path} holds no columns that labels={labels[0]!r} could name; read_labels reads other files")
     opened = need("zarr", path).open(str(path), mode="r")
     if hasattr(opened, "shape"):
         if key is not None:
@@ -215,11 +236,11 @@ READERS: dict[str, Callable[[Path, str | None, Sequence[str]], Table]] = {
     ".parquet": read_parquet,
     ".h5": _read_h5,
     ".hdf5": _read_h5,
-    ".h5ad": read_h5ad,
+    ".h5ad": read_anndata,
     ".zarr": _read_zarr,
     ".nc": read_netcdf,
 }
 
 KEYED = (".npz", ".mat", ".h5", ".hdf5", ".h5ad", ".zarr", ".nc")
 
-LABELLED = (*TABLES, ".parquet", ".h5ad", ".nc")
+LABELLED = (*TABLES, ".parquet", ".h5ad", ".zarr", ".nc")

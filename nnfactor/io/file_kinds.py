@@ -63,7 +63,8 @@ def need(package: str, path: str | os.PathLike[str], job: str = "reading it") ->
         return importlib.import_module(package)
     except ImportError as error:
         installed = package.partition(".")[0]
-        raise ImportError(f"{path}: {job} needs the package {installed}; pip install {installed}") from error
+        how = f"pip install {installed}, or nnfactor[files]"
+        raise ImportError(f"{path}: {job} needs the package {installed}; {how}") from error
 
 
 def choose(arrays: Sequence[str], key: str | None, path: Path) -> str:

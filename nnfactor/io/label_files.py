@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .anndata_files import names_of, obs_columns, open_anndata
 from .file_kinds import choose, file_kind, listed, need, open_text, told_of
-from .h5ad_files import names_of, obs_columns
 from .labels import as_labels, check_columns
 from .text_tables import text_rows
 
-KINDS = (".txt", ".csv", ".tsv", ".npy", ".npz", ".h5ad", ".parquet")
+KINDS = (".txt", ".csv", ".tsv", ".npy", ".npz", ".h5ad", ".zarr", ".parquet")
 
 
 class Column(NamedTuple):
@@ -37,7 +37,8 @@ def read_labels(
     ----------
     path : str or path
         `.txt`: one label in each line. `.csv`, `.tsv` (also `.gz`): the first line names the columns; with several, the
-        first one holds the names of the samples. `.npy`, `.npz`; `.h5ad`: a column of `obs`; `.parquet`.
+        first one holds the names of the samples. `.npy`, `.npz`; `.h5ad`, AnnData's `.zarr`: a column of `obs`;
+        `.parquet`.
     names : sequence of str, optional
         Names of the samples in the order of the data, as in `Table.names[0]`. Labels of a file that has names are
         brought into this order; samples that it does not list are unlabelled. None: labels stay as they stand.
@@ -94,7 +95,7 @@ def _read(path: Path, kind: str, names: Sequence[str] | None, column: str | None
         return _read_table(path, kind, names, column, n)
     if kind in (".npy", ".npz"):
         return _read_array(path, kind, column)
-    return _read_h5ad(path, column) if kind == ".h5ad" else _read_parquet(path, column)
+    return _read_obs(path, column) if kind in (".h5ad", ".zarr") else _read_parquet(path, column)
 
 
 def _read_lines(path: Path) -> Column:
@@ -173,8 +174,8 @@ def _read_array(path: Path, kind: str, column: str | None) -> Column:
     raise ValueError(f"{what} has shape {loaded.shape}; labels are one number or text for each sample")
 
 
-def _read_h5ad(path: Path, column: str | None) -> Column:
-    with need("h5py", path).File(path, "r") as file:
+def _read_obs(path: Path, column: str | None) -> Column:
+    with open_anndata(path) as file:
         samples, columns = names_of(file, path)[0], obs_columns(file, (), path)
     column = _choose_column(path, list(columns), column)
     return Column(columns[column], samples, [repr(name) for name in samples], f"{path}, obs {column!r}")

@@ -31,6 +31,9 @@ def labels_along(array: Any, labels: Sequence[str], source: str) -> dict[str, np
 @contextmanager
 def open_netcdf(path: Path, key: str | None) -> Iterator[Any]:
     """Open an array of a netCDF file, without reading it."""
+    with open(path, "rb") as start:
+        if start.read(4) == b"\x89HDF":  # netCDF 4; scipy reads netCDF 3
+            need("h5netcdf", path)
     with need("xarray", path).open_dataset(path) as file:
         found = [str(name) for name, A in file.data_vars.items() if A.ndim >= 2 and A.dtype.kind in "biuf"]
         yield file[choose(found, key, path)]

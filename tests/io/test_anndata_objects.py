@@ -1,12 +1,14 @@
 """AnnData: results stand where scanpy looks for them, in objects and in files."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 
 from nnfactor import NGE, NMF, NTF
-from nnfactor.io import fit_anndata, read_data, read_labels, store_anndata, write_h5ad_results
+from nnfactor.io import fit_anndata, read_blocks, read_data, read_labels, store_anndata, write_h5ad_results
 from nnfactor.version import VERSION
 
 h5py = pytest.importorskip("h5py")
@@ -114,7 +116,8 @@ def test_results_are_written_without_the_package(tmp_path, torch):
     assert about["params"]["n_components"] == 2 and adata.obs_names.tolist() == list(ROWS)
 
 
-def test_files_of_the_package_are_read(tmp_path):
+@pytest.mark.parametrize("end", ["h5ad", "zarr"])
+def test_files_of_the_package_are_read(tmp_path, end):
     """Categories, nullable columns and text as AnnData writes them, names that pandas holds in another way."""
     anndata = pytest.importorskip("anndata", reason="the package anndata is not installed")
     if hasattr(anndata.settings, "allow_write_nullable_strings"):
@@ -131,17 +134,27 @@ def test_files_of_the_package_are_read(tmp_path):
     )
     adata = anndata.AnnData(sp.csr_matrix(X), obs=obs, var=pd.DataFrame(index=list(COLUMNS)))
     fit_anndata(fitted(), adata)
-    adata.write_h5ad(tmp_path / "x.h5ad")
-    table = read_data(tmp_path / "x.h5ad")
+    path = tmp_path / f"x.{end}"
+    if end == "zarr":
+        pytest.importorskip("zarr")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of what the next version of anndata writes
+        (adata.write_h5ad if end == "h5ad" else adata.write_zarr)(path)
+    table = read_data(path)
     np.testing.assert_array_equal(table.values.toarray(), X)
     assert table.names == (ROWS, COLUMNS) and table.labels["type"].tolist() == TYPES
     wanted = {"code": [1, 2, -1, 1, 2, 1], "group": [3, 4, 3, 4, 3, 4], "name": list("uvwuvw"), "type": TYPES}
     for name, labels in wanted.items():
-        assert read_labels(tmp_path / "x.h5ad", column=name).tolist() == labels
-        assert read_data(tmp_path / "x.h5ad", labels=name).labels[name].tolist() == labels
-    assert read_labels(tmp_path / "x.h5ad", ROWS[::-1], "type").tolist() == TYPES[::-1]
-    assert anndata.read_h5ad(tmp_path / "x.h5ad").uns["nnfactor"]["nmf"]["model"] == "NMF"
-    backed = anndata.read_h5ad(tmp_path / "x.h5ad", backed="r")
+        assert read_labels(path, column=name).tolist() == labels
+        assert read_data(path, labels=name).labels[name].tolist() == labels
+    assert read_labels(path, ROWS[::-1], "type").tolist() == TYPES[::-1]
+    blocks = list(read_blocks(path, 4, labels="type"))
+    assert blocks[1].labels["type"].tolist() == TYPES[4:] and blocks[1].names == (ROWS[4:], COLUMNS)
+    np.testing.assert_array_equal(np.concatenate([block.values.toarray() for block in blocks]), X)
+    if end == "zarr":
+        return
+    assert anndata.read_h5ad(path).uns["nnfactor"]["nmf"]["model"] == "NMF"
+    backed = anndata.read_h5ad(path, backed="r")
     fit_anndata(fitted(), backed, key="again")
     np.testing.assert_array_equal(backed.obsm["X_again"], adata.obsm["X_nmf"])
     backed.file.close()

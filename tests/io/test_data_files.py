@@ -170,6 +170,29 @@ def test_several_arrays_need_a_key(tmp_path):
     assert sp.issparse(read_data(tmp_path / "two.mat", key="B").values)
 
 
+def test_matlab_files_that_are_hdf5(tmp_path):
+    """Version 7.3: dimensions in reverse, text as marked numbers, sparse matrices as groups."""
+    h5py = pytest.importorskip("h5py")
+    S = sp.csc_array(X)
+    with h5py.File(tmp_path / "x.mat", "w", userblock_size=512) as file:
+        file["cube"] = CUBE.T
+        file["text"] = np.zeros((3, 1), np.uint16)
+        file["text"].attrs["MATLAB_class"] = np.bytes_("char")
+        group = file.create_group("sparse")
+        group.attrs["MATLAB_sparse"] = np.uint64(6)
+        group["data"], group["ir"], group["jc"] = S.data, S.indices.astype(np.uint64), S.indptr.astype(np.uint64)
+        empty = file.create_group("empty")
+        empty.attrs["MATLAB_sparse"], empty["jc"] = np.uint64(3), np.zeros(3, np.uint64)
+    content = bytearray((tmp_path / "x.mat").read_bytes())
+    content[:128] = b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM"
+    (tmp_path / "x.mat").write_bytes(content)
+    np.testing.assert_array_equal(read_data(tmp_path / "x.mat", key="cube").values, CUBE)
+    np.testing.assert_array_equal(read_data(tmp_path / "x.mat", key="sparse").values.toarray(), X)
+    np.testing.assert_array_equal(read_data(tmp_path / "x.mat", key="empty").values.toarray(), np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="holds several arrays; name one as key: 'empty', 'sparse', 'cube'"):
+        read_data(tmp_path / "x.mat")
+
+
 def test_what_is_no_data_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no such file"):
         read_data(tmp_path / "none.csv")
@@ -204,7 +227,7 @@ def test_a_missing_package_is_named(tmp_path, monkeypatch):
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ImportError, match="reading it needs the package h5py; pip install h5py"):
+    with pytest.raises(ImportError, match=r"reading it needs the package h5py; pip install h5py, or nnfactor\[files\]"):
         read_data(tmp_path / "x.h5")
 
 
@@ -264,3 +287,7 @@ def test_zarr(tmp_path):
     zarr = pytest.importorskip("zarr")
     zarr.save_array(str(tmp_path / "x.zarr"), CUBE)
     np.testing.assert_array_equal(read_data(tmp_path / "x.zarr").values, CUBE)
+    with pytest.raises(ValueError, match="holds one array, and no 'a'; leave key out"):
+        read_data(tmp_path / "x.zarr", key="a")
+    with pytest.raises(ValueError, match="holds no columns that labels='a' could name"):
+        read_data(tmp_path / "x.zarr", labels="a")

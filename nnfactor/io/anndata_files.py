@@ -1,6 +1,7 @@
-"""AnnData's HDF5 files, read without its package."""
+"""AnnData's files, HDF5 or zarr, read without its package."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +12,33 @@ from .file_kinds import choose, listed, need
 from .labels import choose_labels
 from .table import Names, Table
 
+TEXT = "OSUT"  # kinds of dtypes
 
-def read_h5ad(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
+
+@contextmanager
+def open_anndata(path: Path) -> Iterator[Any]:
+    """Open a file of AnnData: what HDF5 and zarr offer has the same names."""
+    if path.suffix.lower() == ".zarr":
+        yield need("zarr", path).open(str(path), mode="r")
+    else:
+        with need("h5py", path).File(path, "r") as file:
+            yield file
+
+
+def read_anndata(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     """Read AnnData's X or a layer, the names of observations and variables, and the columns of `obs`.
 
     `labels` asks for some of these columns, as labels; otherwise all come as they are.
     """
-    h5py = need("h5py", path)
-    with h5py.File(path, "r") as file:
+    with open_anndata(path) as file:
         item = data_item(file, key, path)
-        values = item[()] if isinstance(item, h5py.Dataset) else _sparse_group(item, path)
+        values = item[()] if is_array(item) else _sparse_group(item, path)
         return Table(values, names_of(file, path), obs_columns(file, labels, path), str(path))
+
+
+def is_array(item: Any) -> bool:
+    """Tell arrays of a file from its groups."""
+    return hasattr(item, "dtype")
 
 
 def data_item(file: Any, key: str | None, path: Path) -> Any:
@@ -34,7 +51,7 @@ def data_item(file: Any, key: str | None, path: Path) -> Any:
 def names_of(file: Any, path: Path) -> tuple[Names, ...]:
     """Read the names of observations and variables."""
     for frame in ("obs", "var"):
-        if not hasattr(file.get(frame), "items"):
+        if file.get(frame) is None or is_array(file[frame]):
             raise ValueError(f"{path} has no table {frame}; write it with AnnData 0.7 or later")
     return tuple(texts(file[frame][_index(file[frame])]) for frame in ("obs", "var"))
 
@@ -67,21 +84,21 @@ def encoding_of(group: Any, path: Path) -> str:
 
 def texts(item: Any) -> Names:
     """Read text: an array, or, as pandas 3 has it, an array beside a mask."""
-    values = item["values"] if hasattr(item, "items") else item
+    values = item if is_array(item) else item["values"]
     return tuple(v.decode() if isinstance(v, bytes) else str(v) for v in values[()])
 
 
 def _column(frame: Any, name: str) -> np.ndarray:
     """Read a column of `obs`: categories, texts or numbers; what is missing is None."""
     item = frame[name]
-    if hasattr(item, "items") and "codes" in item:
+    if not is_array(item) and "codes" in item:
         return _categories(item["categories"])[item["codes"][()]]
     older = frame.get("__categories", {})
     if name in older:  # before AnnData 0.8
         return _categories(older[name])[item[()]]
-    values = item["values"] if hasattr(item, "items") else item
-    column = np.array(texts(item), dtype=object) if values.dtype.kind in "OS" else values[()]
-    if hasattr(item, "items") and "mask" in item:
+    values = item if is_array(item) else item["values"]
+    column = np.array(texts(item), dtype=object) if values.dtype.kind in TEXT else values[()]
+    if not is_array(item) and "mask" in item:
         column = np.array(column, dtype=object)
         column[item["mask"][()]] = None
     return column
@@ -89,8 +106,8 @@ def _column(frame: Any, name: str) -> np.ndarray:
 
 def _categories(item: Any) -> np.ndarray:
     """Read categories, and None at the end, where the code -1 of what is missing points."""
-    values = item["values"] if hasattr(item, "items") else item
-    kept = list(texts(item)) if values.dtype.kind in "OS" else values[()].tolist()
+    values = item if is_array(item) else item["values"]
+    kept = list(texts(item)) if values.dtype.kind in TEXT else values[()].tolist()
     found = np.empty(len(kept) + 1, dtype=object)
     found[:-1] = kept
     return found
