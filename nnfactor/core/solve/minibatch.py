@@ -152,6 +152,11 @@ class MiniBatchSweep:
             factors, shares[b] = self._visit(factors, b, shares[b])
         return {**state, "factors": self._with_energy(factors), "shares": shares}
 
+    def skip(self, n: int) -> None:
+        """Draw the orders of n epochs: this is where n calls leave the generator, which is not in the state."""
+        for _ in range(n):
+            self.order.permutation(len(self.rows))
+
     def settle(self, factors: Factors) -> dict[str, Tensor]:
         """Solve V once more with the bases fixed."""
         factors = {**factors, "V": clone_factor(factors["V"])}

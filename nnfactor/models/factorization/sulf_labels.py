@@ -4,7 +4,7 @@ Labels move their rows of V until W fits these rows, and then V W tells little o
 computed without labels, those of labelled samples too, are alike for all: a ridge regression on them classifies.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -18,7 +18,6 @@ from ...core.factors import divide, square_norms
 from ...core.labels import to_host
 from ...core.rules.closed_form import least_squares
 from ...core.solve.nnls import coefficients_from
-from ...core.solve.run import Progress
 from ...core.terms.multiview import Labels, Views
 from ..classification.ridge import fit_coefficients
 from ..shared.fitting import Learnt, Model
@@ -57,21 +56,14 @@ class LabelledModel(Model):
         self, start: dict[str, Tensor], limits: dict[str, Any], keep_coefficients: bool
     ) -> tuple[dict[str, Tensor], bool]:
         """Run the views alone, at the weights of the start; return a new start, and whether the callback stopped."""
-        answers: list[Any] = [None]
-
-        def told(progress: Progress) -> Any:
-            callback: Callable[[Progress], Any] | None = limits["callback"]
-            answers.append(callback(progress) if callback else None)
-            return answers[-1]
-
         rules = {name: rule for name, rule in self.rules.items() if name not in ("W", "pi")}
         state = {name: start[name] for name in (*self.names, "pi")}
-        more = {"max_iter": FIRST, "callback": told, "name": f"{limits['name']} without labels"}
+        more = {"max_iter": FIRST, "name": f"{limits['name']} without labels"}
         reached = run([self.views], rules, state, method=self.method, **{**limits, **more})
         begin = {**start, **self._balance(reached.factors)}
         if not keep_coefficients:
             begin["W"] = self.first_coefficients(begin)
-        return begin, bool(answers[-1])
+        return begin, reached.stopped
 
     def _balance(self, factors: dict[str, Tensor]) -> dict[str, Tensor]:
         """Rescale components, at the same model: bases of one length over weighted views, V of mean squared length 1.

@@ -20,13 +20,14 @@ from ...core.data.base import Data
 from ...core.data.weighted import Weighted, observed_rows
 from ...core.factors import as_factor, components
 from ...core.solve import init
+from ...core.solve.history.progress import list_callbacks
 from ...core.solve.nnls import coefficients_from, normal_equations, weighted_coefficients
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
 from .bases import Bases, ridge_strength, settle_ridge
 from .fitting import Given, Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
-from .parameters import Device, DType, Init, Seed, lists_restarts, nonnegative, one_of, whole
+from .parameters import Device, DType, Init, Seed, nonnegative, one_of, whole
 from .scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
@@ -45,7 +46,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
     random_state: Seed = None
     device: Device = "auto"
     dtype: DType = "auto"
-    callback: Callable[..., Any] | None = None
+    callback: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
     verbose: int = 0
 
     _tensors: ClassVar[bool] = False  # whether data of more than two dimensions are taken
@@ -161,8 +162,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             nonnegative("ridge", ridge, note=", or 'cv'")
         if (missing := getattr(self, "missing", None)) is not None:
             one_of("missing", missing, ("nan", "unstored"), None)
-        if self.callback is not None and not callable(self.callback):
-            raise ValueError(f"callback must be callable or None, got {self.callback!r}")
+        if self.callback is not None:
+            list_callbacks(self.callback)
 
     def _results(self, inputs: Inputs, learnt: Learnt, model: Model, run: Run) -> dict[str, Any]:
         """Name the fitted attributes. `run` holds the restarts of this estimator, at the largest rank of its batch."""
@@ -185,7 +186,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             "fit_info_": run_environment(model.data[0]),
         }
         found |= settle_ridge(self, inputs.data, shown[1:])
-        if lists_restarts(self):
+        if self.n_init > 1:
             found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
 

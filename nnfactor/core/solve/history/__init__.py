@@ -1,0 +1,1 @@
+"""What a run remembers, tells and returns."""
