@@ -25,7 +25,7 @@ CHAIN = [
     ("nnfactor.core.solve",),
     ("nnfactor.core",),
     ("nnfactor.sparse_coding", "nnfactor.graphs", "nnfactor.kernels", "nnfactor.metrics"),
-    ("nnfactor.penalties", "nnfactor.io"),
+    ("nnfactor.penalties", "nnfactor.io", "nnfactor.callbacks"),
     ("nnfactor.models",),
     ("nnfactor.selection",),
     ("nnfactor.plots",),
