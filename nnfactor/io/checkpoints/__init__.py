@@ -1,0 +1,1 @@
+"""Checkpoints of fits: their files, and by what they are known again."""
