@@ -1,7 +1,8 @@
 """Runs of some of the problems of a batch, and of several batches."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,15 @@ def select_problems(run: Run, begin: int, end: int) -> Run:
     factors = {n: (F[None] if alone and F.dim() in (0, 2) else F)[begin:end] for n, F in run.factors.items()}
     columns: dict[str, Any] = {name: getattr(run, name)[begin:end] for name in PER_PROBLEM}
     return replace(run, factors=factors, rows=rows, **columns)
+
+
+def split_run(run: Run, owners: Sequence[int]) -> Iterator[tuple[int, Run]]:
+    """Cut a run into one for each owner of problems, which stand side by side."""
+    begin = 0
+    for owner, some in groupby(owners):
+        end = begin + len(list(some))
+        yield owner, select_problems(run, begin, end)
+        begin = end
 
 
 def concatenate_runs(runs: Sequence[Run]) -> Run:

@@ -316,14 +316,14 @@ class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # typ
         scales = [0.0 if p in views.excluded else s for p, s in enumerate(views.scales)]
         return start_views(cast(Any, model.data), scales, model.rank, seed, svd)
 
-    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
+    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int], checkpoint: Any) -> Run:
         if (staged := cast(LabelledModel, model)).staged:
-            limits, keep = limits_of(self), self.coef_init is not None
+            limits, keep = limits_of(self, checkpoint), self.coef_init is not None
             start, stopped = staged.run_without_labels(start, limits, keep_coefficients=keep)
             if stopped:
                 return run(model.terms, model.rules, start, **(limits | {"max_iter": 0}))
         try:
-            return super()._run(model, learnt, start, seeds)
+            return super()._run(model, learnt, start, seeds, checkpoint)
         except FloatingPointError as error:
             if self.v_rule != "printed":
                 raise

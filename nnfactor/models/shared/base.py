@@ -2,9 +2,11 @@
 
 import math
 import numbers
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Self, cast
 
@@ -20,10 +22,12 @@ from ...core.data.base import Data
 from ...core.data.weighted import Weighted, observed_rows
 from ...core.factors import as_factor, components
 from ...core.solve import init
+from ...core.solve.history.checkpoint import Checkpoint
 from ...core.solve.history.progress import list_callbacks
 from ...core.solve.nnls import coefficients_from, normal_equations, weighted_coefficients
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
+from ...io.checkpoints.identity import open_checkpoint
 from .bases import Bases, ridge_strength, settle_ridge
 from .fitting import Given, Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
@@ -94,9 +98,16 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         """Start from singular vectors, or at random."""
         return (init.nndsvda if svd else init.random)(model.data[0], int(self.n_components), seed)
 
-    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
+    def _run(
+        self,
+        model: Model,
+        learnt: Learnt,
+        start: dict[str, Tensor],
+        seeds: list[int],
+        checkpoint: Checkpoint | None,
+    ) -> Run:
         """Run one problem, or a batch, to its end."""
-        return run(model.terms, model.rules, start, method=model.method, **limits_of(self))
+        return run(model.terms, model.rules, start, method=model.method, **limits_of(self, checkpoint))
 
     def _coefficients(self, inputs: Inputs) -> Tensor:
         """Compute coefficients of new samples, in the units of the data."""
@@ -104,7 +115,14 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         strength = ridge_strength(self) if method == "ridge" else 0.0
         return solve_coefficients(data, self._bases(data), method, strength) * inputs.scale
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
+    ) -> Self:
         """Learn the factors.
 
         Parameters
@@ -113,18 +131,29 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             Nonnegative data, samples first. Never changed, never moved to the host.
         y : array (n_samples,), optional
             Labels, where the model uses them.
+        checkpoint : str or path, optional
+            A file in which the fit keeps what it has reached. The same call, with the same data and parameters, goes
+            on from there after an interruption, and ends with the very numbers of a fit that was not interrupted (on
+            the same machine, with as many threads). It stays when the fit has ended: the call returns the result again.
+            Beside it are two more files, with ".previous" and ".results" behind the name.
+        checkpoint_every : float
+            Seconds between two savings; longer where they would take more than a tenth of the time.
 
         Raises
         ------
         ValueError
-            Bad data or parameters; the message says what would work. Nothing is fitted then.
+            Bad data or parameters, or a checkpoint of other data, parameters or versions; the message says what would
+            work. Nothing is fitted then.
+        OSError
+            The checkpoint cannot be written; found before the first sweep, or for want of room after it.
         """
-        return self._fit(X, y)
+        return self._fit(X, y, None, checkpoint, checkpoint_every)
 
-    def _fit(self, X: Any, y: Any, weights: Any = None) -> Self:
+    def _fit(self, X: Any, y: Any, weights: Any, checkpoint: Any = None, checkpoint_every: float = 60.0) -> Self:
         self._check_parameters()
-        with forget_and_restore_on_error(self):
-            fit_together([self], [Given(X, y, weights)])
+        kept = None if checkpoint is None else open_checkpoint(checkpoint, checkpoint_every, [self])
+        with forget_and_restore_on_error(self), kept or nullcontext():
+            fit_together([self], [Given(X, y, weights)], checkpoint=kept)
         for problem in self._complaints():
             warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=3)
         return self
@@ -257,10 +286,10 @@ def cp_model(
     return Model(terms, rules, method=method, **(usual | fields))
 
 
-def limits_of(estimator: Any) -> dict[str, Any]:
-    """Return what ends a run and who is told of it."""
+def limits_of(estimator: Any, checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """Return what ends a run, who is told of it, and where it is kept."""
     told = {name: getattr(estimator, name) for name in ("max_iter", "tol", "callback", "verbose")}
-    return {"name": type(estimator).__name__, "warn": False, **told}
+    return {"name": type(estimator).__name__, "warn": False, "checkpoint": checkpoint, **told}
 
 
 def solve_coefficients(data: Data, bases: list[Tensor], method: str, ridge: float = 0.0) -> Tensor:

@@ -1,12 +1,14 @@
 """Many fits at once: estimators of one class that differ in seed, rank or hyper-parameters, as batches."""
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import Any, TypeVar
 
 from sklearn.exceptions import ConvergenceWarning
 
+from ...io.checkpoints.identity import open_checkpoint
 from .base import Factorization
 from .fitting import Given, fit_together, forget_and_restore_on_error, labelled
 from .parameters import whole
@@ -15,7 +17,14 @@ E = TypeVar("E", bound=Factorization)
 
 
 def batch_fit(
-    estimators: Sequence[E], X: Any, y: Any = None, *, max_bytes: int | None = None, weights: Any = None
+    estimators: Sequence[E],
+    X: Any,
+    y: Any = None,
+    *,
+    max_bytes: int | None = None,
+    weights: Any = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint_every: float = 60.0,
 ) -> list[E]:
     """Fit estimators of one class, to the same data or each to its own, many problems in one run with a stop for each.
 
@@ -29,8 +38,7 @@ def batch_fit(
 
     Parameters
     ----------
-    estimators : sequence of estimators
-        Of one class, no object twice. They are fitted in place.
+    estimators : sequence of estimators of one class, no object twice; they are fitted in place
     X, y, weights
         As for `fit`. Or X is a list (or tuple) of arrays, DataFrames or sparse matrices, the data of every estimator
         (for `SULF` a list of lists of views), and y and weights are one for all, or lists too, None for a data set
@@ -38,6 +46,8 @@ def batch_fit(
     max_bytes : int, optional
         Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
         split into runs accordingly. None: half of what is free on the device. The results do not depend on it.
+    checkpoint, checkpoint_every : str or path, float, optional
+        As for `fit`, one file for all estimators: runs that have ended are not run again.
 
     Returns
     -------
@@ -47,8 +57,8 @@ def batch_fit(
     ------
     ValueError
         No estimators, different classes, or bad parameters or data of one (named). All are then what they were.
-    FloatingPointError, torch.OutOfMemoryError
-        An objective is not finite in any restart; a batch did not fit (says which `max_bytes` would).
+    FloatingPointError, torch.OutOfMemoryError, OSError
+        No restart has a finite objective; a batch did not fit (says which `max_bytes` would); no checkpoint written.
 
     Examples
     --------
@@ -63,17 +73,24 @@ def batch_fit(
     20
     """
     estimators = _checked(estimators, max_bytes)
+    _fit_all(estimators, (X, y, weights), max_bytes, (checkpoint, checkpoint_every))
+    _warn(estimators)
+    return estimators
+
+
+def _fit_all(estimators: list[E], given: tuple[Any, Any, Any], max_bytes: int | None, kept: tuple[Any, float]) -> None:
+    """Fit estimators, or leave all as they are."""
     position = {id(e): f"estimators[{i}]: " for i, e in enumerate(estimators)}
     label = lambda estimator: position[id(estimator)]
     for estimator in estimators:
         with labelled(label, estimator):
             estimator._check_parameters()
+    checkpoint = open_checkpoint(*kept, estimators, max_bytes=max_bytes)
     with ExitStack() as stack:
         for estimator in estimators:
             stack.enter_context(forget_and_restore_on_error(estimator))
-        fit_together(estimators, _given(estimators, X, y, weights), max_bytes, label)
-    _warn(estimators)
-    return estimators
+        stack.enter_context(checkpoint or nullcontext())
+        fit_together(estimators, _given(estimators, *given), max_bytes, label, checkpoint)
 
 
 def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:

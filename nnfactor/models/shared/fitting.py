@@ -25,9 +25,10 @@ from ...core.factors import pad_columns, sort_components
 from ...core.solve import init
 from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
 from ...core.solve.run import Method, strict_precision
-from ...core.solve.run_parts import concatenate_runs, select_problems
+from ...core.solve.run_parts import concatenate_runs, split_run
 from ...core.terms.base import Weight
 from ...core.terms.identity import identity_of
+from ...io.checkpoints.identity import FitCheckpoint, expect_data
 from .inputs import Inputs
 from .scikit_learn import BaseEstimator
 
@@ -150,16 +151,23 @@ def fit_together(
     given: Sequence[Given],
     max_bytes: int | None = None,
     label: Callable[[Any], str] = lambda estimator: "",
+    checkpoint: FitCheckpoint | None = None,
 ) -> None:
     """Fit estimators of one class, in place, each to what it is given. Seeds are drawn in the order of the list.
 
-    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples.
+    `label` names an estimator in errors; it has nothing to do with the labels `y` of samples. What depends on chance or
+    on free memory is kept in a checkpoint and read from it: a fit that goes on runs the same runs in the same order.
     """
     seeds = {id(e): draw_seeds(e) for e in estimators}
+    if checkpoint is not None:
+        seeds = dict(zip(seeds, checkpoint.recall("seeds", list(seeds.values())), strict=True))
+        checkpoint.begin()
     for alike in group(list(zip(estimators, given, strict=True)), lambda pair: family_key(pair[0])):
         parts = group(alike, lambda pair: id(pair[1]))
         about = label if len(parts) > 1 else None  # names the data that an error is about
         families = [read_family(part, about) for part in parts]
+        if checkpoint is not None:
+            expect_data(checkpoint, [(family.inputs, family.y) for family in families])
         with strict_precision(families[0].inputs.data.device):
             members: list[Member] = []
             for family in families:
@@ -167,7 +175,7 @@ def fit_together(
                     learnt = family.estimators[0]._learn_structure(family.inputs, family.y)
                 members += make_members(family, learnt, seeds, label)
             for batch in batches(members):
-                for member, run in run_batch(batch, max_bytes, label):
+                for member, run in run_batch(batch, max_bytes, label, checkpoint):
                     publish(member, run)
 
 
@@ -259,7 +267,9 @@ def batches(members: Sequence[Member]) -> list[list[Member]]:
     return found
 
 
-def run_batch(batch: list[Member], max_bytes: int | None, label: Callable[[Any], str]) -> Iterator[tuple[Member, Run]]:
+def run_batch(
+    batch: list[Member], max_bytes: int | None, label: Callable[[Any], str], checkpoint: FitCheckpoint | None
+) -> Iterator[tuple[Member, Run]]:
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
     first, device = batch[0], batch[0].inputs.data.device
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
@@ -268,14 +278,15 @@ def run_batch(batch: list[Member], max_bytes: int | None, label: Callable[[Any],
     bytes_each = lambda: first.model.problem_bytes() + copies
     single = len(problems) == 1 and max_bytes is None
     size = 1 if single else problems_per_batch(len(problems), bytes_each(), device, max_bytes)
+    size = size if checkpoint is None else checkpoint.recall("size of batches", size)
     waiting: dict[int, list[Run]] = {}
     for a in range(0, len(problems), size):
         some = problems[a : a + size]
         model = join_models([m.model for m in batch], [i for i, _ in some])
         starts = [stack_starts(batch, model, some, label)]
         with _explain_memory(len(some), bytes_each):
-            run = first.estimator._run(model, first.learnt, starts.pop(), first.seeds)  # nobody else holds them
-        for i, restarts in split_run(run, some):
+            run = first.estimator._run(model, first.learnt, starts.pop(), first.seeds, checkpoint)  # nobody holds them
+        for i, restarts in split_run(run, [i for i, _ in some]):
             waiting.setdefault(i, []).append(restarts)
             if sum(len(r.objective) for r in waiting[i]) == len(batch[i].seeds):
                 complete = concatenate_runs(waiting.pop(i))
@@ -341,15 +352,6 @@ def select_published(learnt: Learnt) -> dict[str, Any]:
     """Select what was learnt and is published, names with an underscore; no two estimators share an array."""
     shown = {name: value for name, value in learnt.items() if name.endswith("_") or name.startswith("_")}
     return {name: value.copy() if isinstance(value, np.ndarray) else value for name, value in shown.items()}
-
-
-def split_run(run: Run, problems: list[Problem]) -> Iterator[tuple[int, Run]]:
-    """Cut a run into one for each member of the batch, whose problems stand side by side."""
-    begin = 0
-    for i, some in groupby(problems, key=lambda problem: problem[0]):
-        end = begin + len(list(some))
-        yield i, select_problems(run, begin, end)
-        begin = end
 
 
 @contextmanager

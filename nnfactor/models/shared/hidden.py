@@ -1,5 +1,6 @@
 """What estimators take that know missing and weighted entries."""
 
+import os
 import warnings
 from collections.abc import Sequence
 from typing import Any, Literal, Self, cast
@@ -17,7 +18,15 @@ Missing = Literal["nan", "unstored"] | None
 class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows `set_output`
     """What estimators share that take missing and weighted entries, beside `Factorization` and a field `missing`."""
 
-    def fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
+    def fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        weights: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
+    ) -> Self:
         """Learn the factors.
 
         Parameters
@@ -30,11 +39,21 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
         weights : array, tensor or sparse, of the shape of X, optional
             How much each entry counts, >= 0: the loss is `sum w d(x, y)`. Whatever stands in X where a weight is 0, or
             is not stored in sparse weights, has no influence: NaN, infinite and negative numbers too.
+        checkpoint : str or path, optional
+            A file in which the fit keeps what it has reached. The same call, with the same data and parameters, goes
+            on from there after an interruption, and ends with the very numbers of a fit that was not interrupted (on
+            the same machine, with as many threads). It stays when the fit has ended: the call returns the result again.
+            Beside it are two more files, with ".previous" and ".results" behind the name.
+        checkpoint_every : float
+            Seconds between two savings; longer where they would take more than a tenth of the time.
 
         Raises
         ------
         ValueError
-            Bad data, weights or parameters; the message says what would work. Nothing is fitted then.
+            Bad data, weights or parameters, or a checkpoint of other data, parameters or versions; the message says
+            what would work. Nothing is fitted then.
+        OSError
+            The checkpoint cannot be written; found before the first sweep, or for want of room after it.
 
         Warns
         -----
@@ -42,7 +61,7 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
             Samples or features without any observed entry; their coefficients are 0, or what other terms and
             constraints say.
         """
-        return cast(Any, self)._fit(X, y, weights)
+        return cast(Any, self)._fit(X, y, weights, checkpoint, checkpoint_every)
 
     def transform(self, X: Any, *, weights: Any = None) -> Array:
         """Compute coefficients of samples with the bases fixed, without graph or label terms; every row by itself.

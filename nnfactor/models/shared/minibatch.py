@@ -12,6 +12,7 @@ from ...core import Run, multiplicative, run
 from ...core.data.base import Data
 from ...core.data.dense import Dense
 from ...core.factors import as_factor, gram
+from ...core.solve.history.checkpoint import Checkpoint
 from ...core.solve.minibatch import MiniBatchSweep, cut_batches, learn_batch
 from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
@@ -127,10 +128,17 @@ class MiniBatches:
         """Return the graphs that `fit` used, to go on from them."""
         return []
 
-    def _run(self, model: Model, learnt: Learnt, start: dict[str, Tensor], seeds: list[int]) -> Run:
+    def _run(
+        self,
+        model: Model,
+        learnt: Learnt,
+        start: dict[str, Tensor],
+        seeds: list[int],
+        checkpoint: Checkpoint | None,
+    ) -> Run:
         above: Any = super()
         if self.batch_size is None or cast(Any, self).max_iter == 0:
-            return above._run(model, learnt, start, seeds)
+            return above._run(model, learnt, start, seeds, checkpoint)
         data = model.data[0]
         _check_model(self, data.order)
         _check_batches(self, data)
@@ -139,7 +147,7 @@ class MiniBatches:
         epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self))
         state = epochs.begin(start)
         begun = state.pop("factors")
-        limits = {**limits_of(self), "every": 1, "tol": cast(Any, self).tol / 10}
+        limits = {**limits_of(self, checkpoint), "every": 1, "tol": cast(Any, self).tol / 10}
         terms = [epochs.term] if isinstance(epochs.term, SufficientStatistics) else model.terms
         result = run(terms, model.rules, begun, method=lambda *_: epochs, extra=state, **limits)
         factors = epochs.settle(result.factors)
