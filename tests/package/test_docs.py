@@ -1,0 +1,50 @@
+"""Pages of the documentation name all that is public, and nothing that is not there."""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import nnfactor
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def listed():
+    """The names of the API page by module, in the order of the page."""
+    found, module = {}, ""
+    for line in (DOCS / "api.rst").read_text().splitlines():
+        if line.startswith(".. currentmodule::"):
+            module = line.split()[-1]
+        elif re.fullmatch(r"   \w+", line):
+            found.setdefault(module, []).append(line.strip())
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(listed()))
+def test_what_the_api_page_lists_is_there_and_documented(module):
+    for name in set(listed()[module]) - {"Rule"}:  # an alias of a type
+        assert getattr(import_module(module), name).__doc__, name
+
+
+@pytest.mark.parametrize("module", ["nnfactor", "nnfactor.core", "nnfactor.io", "nnfactor.metrics", "nnfactor.plots"])
+def test_the_api_page_lists_all_public_names(module):
+    names = listed()
+    parts = {"nnfactor"} | {name.rpartition(".")[2] for name in names if name.startswith("nnfactor.")}
+    skipped = (
+        parts | {"__version__", "models"} if module == "nnfactor" else {"load"}
+    )  # modules, and what is listed once
+    assert set(import_module(module).__all__) - skipped <= set(names[module])
+
+
+def test_the_table_of_models_names_every_estimator_once_or_more():
+    page = (DOCS / "choose_a_model.md").read_text()
+    compared = {"CoTraining", "PairwiseCoRegularizedSpectral", "PolynomialNMF", "LNMF"}  # baselines of the experiments
+    helpers = {"MarginalFisher", "LabelledOnly", "NDTF", "nnls"}
+    assert {name for name in nnfactor.MODELS if name not in page} <= compared | helpers
+
+
+def test_every_example_is_in_the_gallery():
+    order = re.search(r"ORDER = \((.*)\)", (DOCS / "conf.py").read_text()).group(1)
+    assert {p.stem for p in (DOCS / "examples").glob("*.py")} <= set(re.findall(r"\w+", order))
