@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from nnfactor import NGE, NMF, GraphNMF, batch_fit, graphs, penalties
-from nnfactor.core import Fit, hals, run
+from nnfactor import NGE, NMF, NTF, GraphNMF, batch_fit, graphs, penalties
+from nnfactor.core import Fit, as_data, hals, run
 from nnfactor.io.checkpoints import digests, fit_checkpoint
 from nnfactor.io.checkpoints.digests import describe_value, digest
 from nnfactor.io.checkpoints.state_files import DamagedFile, read_state, write_state
@@ -332,10 +332,22 @@ class TestDigests:
         ]  # fmt: skip
         assert len({digest(value) for value in values}) == len(values)
 
-    def test_what_is_kept_of_data_does_not_count(self):
-        a, b = Fit(X, ("V", "U1")), Fit(X, ("V", "U1"))
-        a.data.sqnorm(), a.data.largest()
-        assert digest(a) == digest(b)
+    @pytest.mark.parametrize(
+        "data",
+        [X, sp.csr_array(X * (X > 0.5)), torch.from_numpy(np.where(X > 0.5, X, 0).reshape(6, 5, 14)).to_sparse_coo()],
+        ids=["dense", "sparse", "sparse tensor"],
+    )
+    def test_what_is_kept_of_data_does_not_count(self, data):
+        data = as_data(data)
+        before = digest(data)
+        NTF(2, max_iter=3, tol=0).fit(data)
+        assert digest(data) == before
+
+    def test_nor_what_is_kept_of_graphs(self):
+        graph = graphs.knn_graph(X, 3)
+        before = digest(graph)
+        GraphNMF(2, graph=graph, max_iter=3, tol=0).fit(X)
+        assert digest(graph) == before
 
     def test_what_refers_to_itself(self):
         value = [1]

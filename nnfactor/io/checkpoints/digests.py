@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
@@ -85,9 +85,11 @@ class _Walk:
         elif isinstance(value, np.random.Generator | np.random.RandomState):
             return
         else:
-            state = value.__getstate__()
+            state, cls = value.__getstate__(), type(value)
             held = state if isinstance(state, Mapping) else {}
-            self.each(part for name in sorted(held) if name != "identity" for part in (name, held[name]))
+            made_when_asked = lambda name: isinstance(getattr(cls, name, None), cached_property)
+            names = [name for name in sorted(held) if name != "identity" and not made_when_asked(name)]
+            self.each(part for name in names for part in (name, held[name]))
 
     def each(self, values: Any) -> None:
         """Add several values, and that they end."""
