@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from .version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from . import core, graphs, io, kernels, metrics, models, penalties
+    from . import callbacks, core, graphs, io, kernels, metrics, models, penalties
     from .io.model_files import load
     from .models import *  # noqa: F403
     from .models.shared.batch import batch_fit
@@ -49,7 +49,7 @@ MODELS = (
 # Where each name comes from. A name is imported when it is first used: torch takes longer to import than `nnfactor
 # --help` may take to answer.
 PLACES = {
-    **dict.fromkeys(("core", "graphs", "io", "kernels", "metrics", "models", "penalties")),
+    **dict.fromkeys(("callbacks", "core", "graphs", "io", "kernels", "metrics", "models", "penalties")),
     **dict.fromkeys(MODELS, ".models"),
     **dict.fromkeys(("Consensus", "RankSelection", "consensus", "select_rank"), ".selection"),
     "batch_fit": ".models.shared.batch",
@@ -61,6 +61,7 @@ __all__ = [
     "RankSelection",
     "__version__",
     "batch_fit",
+    "callbacks",
     "consensus",
     "core",
     "graphs",
