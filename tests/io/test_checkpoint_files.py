@@ -285,7 +285,18 @@ class TestWhereItCannotBeWritten:
         path = str(tmp_path / "fit")
         done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, timeout=120)
         assert f"[0] [Errno {errno.EFBIG}] checkpoint={path!r} cannot be written: File too large" in done.stdout, done
-        assert [p.name for p in tmp_path.iterdir()] == ["fit"]  # the small one that was written before
+        assert sorted(p.name for p in tmp_path.iterdir()) == ["fit", "fit.results"]  # small, written before
+
+    def test_where_another_fit_writes(self, tmp_path):
+        pytest.importorskip("fcntl")
+
+        def start_another(progress):
+            with pytest.raises(BlockingIOError, match="cannot be written: another fit is writing to it; give the path"):
+                fit(tmp_path / "fit")
+            return True
+
+        first = fit(tmp_path / "fit", callback=start_another)
+        np.testing.assert_array_equal(fit(tmp_path / "fit").embedding_, first.embedding_)
 
     def test_later_the_fit_goes_on(self, tmp_path, monkeypatch):
         write, calls = fit_checkpoint.FitCheckpoint._write, []

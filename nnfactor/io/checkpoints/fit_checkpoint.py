@@ -13,9 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
+
+try:
+    import fcntl
+except ImportError:  # Windows has none
+    fcntl = None  # type: ignore[assignment]
 
 from ...core.arguments import nonnegative
 from ...core.solve.history.checkpoint import INTERRUPTS
@@ -45,7 +50,7 @@ class FitCheckpoint:
     ValueError
         The file is of another fit, another version or another program, or both files are damaged.
     OSError
-        It cannot be read.
+        It cannot be read; from `begin` on: it cannot be written, or another process writes to it.
     """
 
     def __init__(self, path: str | os.PathLike[str], every: float, about: Mapping[str, Any]) -> None:
@@ -58,6 +63,7 @@ class FitCheckpoint:
         self.asked: dict[str, int] = {}
         self.number, self.saved_at, self.cost = -1, time.monotonic(), 0.0
         self.written, self.sized, self.keeps_previous = False, False, False
+        self.held: BinaryIO | None = None
         with self._explained("read"):
             known = self._read()
         if known is not None:
@@ -84,6 +90,7 @@ class FitCheckpoint:
     def begin(self) -> None:
         """Write the file for the first time, before anything takes long."""
         with self._explained("written"):
+            self._lock()
             self._write()
         self.written = True
 
@@ -137,11 +144,24 @@ class FitCheckpoint:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.held is not None:
+            self.held.close()
         if isinstance(error, INTERRUPTS) and self.written:
             name = os.fspath(self.path)
             note = f"checkpoint={name!r} has what was done: the same call, with the same data, goes on from there"
             error.add_note(note)
             LOG.warning(note)
+
+    def _lock(self) -> None:
+        """Hold the file of results, so that no second process writes to it; the system lets go when this one ends."""
+        self.held = open(self.results_path, "ab")  # noqa: SIM115
+        try:
+            if fcntl is not None:
+                fcntl.flock(self.held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(errno.EAGAIN, "another fit is writing to it") from None
+        except OSError:  # some file systems of networks know no locks
+            LOG.info("%s cannot be locked", self.results_path)
 
     def _read(self) -> dict[str, Any] | None:
         """Read the newest file that is not damaged."""

@@ -54,7 +54,7 @@ class GraphNMF(HiddenEntries, Factorization):
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the data
-    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    callback : callable, list of them or None: called with `core.Progress` at every reading, a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`
     missing : {"nan", "unstored"} or None, what is missing, as for `NGE`

@@ -79,8 +79,9 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         "auto": a tensor's own device, else CUDA if present, else the CPU.
     dtype : {"auto", "float32", "float64"}
         "auto": that of the data.
-    callback : callable or None
-        Called with a `nnfactor.core.Progress` every 10 iterations; a true answer stops the fit.
+    callback : callable, list of them or None
+        Called with a `nnfactor.core.Progress` every 10 iterations; a true answer stops the fit. `nnfactor.callbacks`
+        has a progress bar and a log.
     verbose : int
         1 prints a line every 10 iterations, 2 also records every iteration.
     keep_embeddings : bool
@@ -193,9 +194,12 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
     l1_ratio: float = 0.0
     _beta: float = field(init=False)
 
-    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Array:
-        """Fit, then compute coefficients as `transform` does; those that are iterated start from `embedding_`."""
-        return self.fit(X, y, weights=weights)._transform(X, weights, start=self.embedding_)
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **kept: Any) -> Array:
+        """Fit (`kept`: with which checkpoint), then compute coefficients as `transform` does.
+
+        Those that are iterated start from `embedding_`.
+        """
+        return self.fit(X, y, weights=weights, **kept)._transform(X, weights, start=self.embedding_)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         return {"_beta": beta_of(self.loss)}

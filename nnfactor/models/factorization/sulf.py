@@ -110,7 +110,7 @@ class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # typ
     random_state : int, RandomState, Generator or None, draws one seed per restart
     device : str or torch.device; "auto" is a tensor's own, else CUDA if present, else the CPU
     dtype : {"auto", "float32", "float64"}; "auto" is that of the views, float64 if they differ
-    callback : callable or None, called with a `nnfactor.core.Progress` at every reading; a true answer stops the fit
+    callback : callable, list of them or None: called with `core.Progress` at every reading, a true answer stops the fit
     verbose : int, 1 prints a line at every reading of the objective, 2 also records every iteration
     missing : {"nan", "unstored"} or None
         What is missing, as for `NMF`; a sample may lack whole views. For listed views `weights` of `fit` and

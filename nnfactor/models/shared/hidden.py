@@ -75,9 +75,9 @@ class HiddenEntries(TransformerMixin):  # so that what `transform` gives follows
         """
         return cast(Any, self)._transform(X, weights=weights)
 
-    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None) -> Array:
-        """Fit, then compute coefficients as `transform` does."""
-        return self.fit(X, y, weights=weights).transform(X, weights=weights)
+    def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **kept: Any) -> Array:
+        """Fit (`kept`: with which checkpoint), then compute coefficients as `transform` does."""
+        return self.fit(X, y, weights=weights, **kept).transform(X, weights=weights)
 
     def score(self, X: Any, y: Any = None, *, weights: Any = None) -> float:
         """Return minus the mean loss of an entry of X under `transform(X)` and the bases: greater is better, at most 0.
