@@ -163,7 +163,10 @@ class TestLogger:
             model = fit()
         ends = [r.getMessage() for r in caplog.records if r.levelno == logging.INFO]
         readings = [r.getMessage() for r in caplog.records if r.levelno == logging.DEBUG]
-        assert ends == [f"NMF: objective {model.loss_:.6g} after {model.n_iter_} iterations"]
+        assert ends == [
+            "NMF: begins, V float64 (30, 3), U1 float64 (12, 3), on cpu",
+            f"NMF: objective {model.loss_:.6g} after {model.n_iter_} iterations",
+        ]
         assert len(readings) == model.n_iter_ // 10 and readings[0].startswith("NMF: iteration 10: objective ")
 
     def test_a_library_configures_nothing(self, capsys):

@@ -16,6 +16,7 @@ Three starts as one batch, factors `(3, rows, k)`:
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,7 +34,7 @@ from ..terms.base import Term, add_blocks, add_values
 from .checks import check_rules, check_run
 from .cuda_graph import State, Sweep, capture
 from .history.checkpoint import Checkpoint, Keeper, pack_run, place, unpack_run
-from .history.progress import LOG, Callback, Progress, list_callbacks
+from .history.progress import LOG, Callback, Progress, describe_all, list_callbacks
 from .history.record import Audience, Record, device_of, take
 from .history.result import Run, describe_range
 from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
@@ -165,6 +166,8 @@ def _run_on(
     if known is not None and "state" not in known:
         LOG.info("%s: this run had ended before", name)
         return unpack_run(known)
+    if LOG.isEnabledFor(logging.INFO):
+        LOG.info("%s: begins, %s, on %s", name, describe_all(factors), device)
     keeper = Keeper(checkpoint, record) if checkpoint is not None else None
     with strict_precision(device), record, keeper or nullcontext():
         begun = {**(extra or {}), "factors": {key: F.clone() for key, F in factors.items()}}
