@@ -27,7 +27,7 @@ from ..shared.fitting import Learnt, Model
 from ..shared.hidden import HiddenEntries, Missing
 from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients
 from ..shared.labels import LabelledScore, encode_classes
-from ..shared.parameters import Coefficients, nonnegative, one_of, positive
+from ..shared.parameters import Coefficients, lists_restarts, nonnegative, one_of, positive
 from ..shared.scikit_learn import ClassifierMixin
 from ..shared.views import (
     View,
@@ -347,7 +347,7 @@ class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # typ
         }
         if "W" in factors:
             found |= classify_samples(self, inputs, learnt, factors, found)
-        if self.n_init > 1:
+        if lists_restarts(self):
             found["restarts_"]["view_weights"] = to_host(run.factors["pi"][:, 0])
         found["converged_"] &= not self._rises(found["history_"])
         return found

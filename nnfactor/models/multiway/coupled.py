@@ -23,7 +23,7 @@ from ...core.terms.fit import WeightedFit
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients, to_torch
-from ..shared.parameters import Coefficients, Solver, one_of
+from ..shared.parameters import Coefficients, Solver, lists_restarts, one_of
 from ..shared.solvers import unsupervised_rule
 from ..shared.views import View, one_device, read_all
 from .tensors import TensorInputs, check_sizes, check_weights, list_tensors, read_modes
@@ -217,7 +217,7 @@ class Coupled(Factorization):
         lengthy = dict(zip(model.names, [found["embedding_"], *found["factors_"]], strict=True))
         found["factors_"], found["component_weights_"] = _unit_columns(lengthy, modes)
         found["embedding_"] = found["factors_"][model.names[0]]
-        if self.n_init > 1:
+        if lists_restarts(self):
             factors = model.arrange([run.factors[n] for n in model.names])
             in_units = [inputs.to_caller(F * s) for F, s in zip(factors, model.scales, strict=True)]
             of = dict(zip(model.names, in_units, strict=True))

@@ -30,7 +30,7 @@ from ...core.terms.tucker import TuckerFit
 from ..shared.base import Factorization, mode_names, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients
-from ..shared.parameters import Coefficients, Solver, one_of, whole
+from ..shared.parameters import Coefficients, Solver, lists_restarts, one_of, whole
 
 SWEEPS, STEPS = 10, 30  # of HALS over a factor and of projected gradient over the core, for one product with the data
 
@@ -223,7 +223,7 @@ class NTD(Factorization):
         ranks = [r for _, r in model.shapes.values()][:-1]
         as_array = lambda C: C.swapaxes(-1, -2).reshape(*C.shape[:-2], *ranks)
         found["core_"] = as_array(found["factors_"].pop())
-        if self.n_init > 1:
+        if lists_restarts(self):
             found["restarts_"]["core"] = as_array(found["restarts_"]["factors"].pop())
         return found
 

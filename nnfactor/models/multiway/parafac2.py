@@ -28,7 +28,7 @@ from ...core.terms.parafac2 import Evolving, EvolvingFit, Parafac2Fit
 from ..shared.base import Factorization, power
 from ..shared.fitting import Learnt, Model
 from ..shared.inputs import Inputs, given_array, place_factor, to_torch
-from ..shared.parameters import nonnegative, one_of
+from ..shared.parameters import lists_restarts, nonnegative, one_of
 from ..shared.views import View, one_device, read_all
 
 APART = 128.0  # lengths of a component's columns stay within 1/128 and 128 times their mean
@@ -239,7 +239,7 @@ class PARAFAC2(Factorization):
         cut = lambda F: [inputs.to_caller(part) for part in to_torch(F).split(list(lengths), dim=-2)]
         found |= {"factors_": [C], "blueprint_": B, "projections_": cut(P), "evolving_": cut(E)}
         found["coupling_error_"] = error
-        if self.n_init > 1:
+        if lists_restarts(self):
             found["restarts_"]["factors"] = found["restarts_"]["factors"][:1]
             embeddings = model.arrange([run.factors[n] for n in model.names])[0]
             found["restarts_"]["embeddings"] = inputs.to_caller(embeddings * inputs.scale)

@@ -31,7 +31,7 @@ from ...io.checkpoints.identity import open_checkpoint
 from .bases import Bases, ridge_strength, settle_ridge
 from .fitting import Given, Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
 from .inputs import Inputs, PickledOnCPU, given_start, read, run_environment
-from .parameters import Device, DType, Init, Seed, nonnegative, one_of, whole
+from .parameters import Device, DType, Init, Seed, lists_restarts, nonnegative, one_of, whole
 from .scikit_learn import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 
@@ -215,7 +215,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
             "fit_info_": run_environment(model.data[0]),
         }
         found |= settle_ridge(self, inputs.data, shown[1:])
-        if self.n_init > 1:
+        if lists_restarts(self):
             found["restarts_"] = list_restarts(inputs, model, run, k, getattr(self, "keep_embeddings", False))
         return found
 

@@ -1,6 +1,7 @@
 """Parameters that are refused, in one wording: the name, what would work, what was given."""
 
 import numbers
+from collections.abc import Sequence
 from math import isfinite
 from typing import Any, Literal
 
@@ -25,6 +26,7 @@ __all__ = [
     "Coefficients",
     "DType",
     "Device",
+    "GivenSeeds",
     "Init",
     "Loss",
     "Ridge",
@@ -34,6 +36,7 @@ __all__ = [
     "beta_of",
     "check_neighbors",
     "graph_over",
+    "lists_restarts",
     "loss_exponent",
     "neighbor_graph",
     "nonnegative",
@@ -41,6 +44,26 @@ __all__ = [
     "positive",
     "whole",
 ]
+
+
+class GivenSeeds(np.random.RandomState):
+    """A random state that hands out seeds which were drawn before: those of some restarts of a fit."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        super().__init__(0)
+        self.seeds = list(seeds)
+
+    def randint(self, low: Any, high: Any = None, size: Any = None, dtype: Any = int) -> Any:
+        """Return the seeds, whatever the bounds."""
+        return np.array(self.seeds, dtype=dtype)
+
+    def __reduce__(self) -> Any:
+        return GivenSeeds, (self.seeds,)
+
+
+def lists_restarts(estimator: Any) -> bool:
+    """Tell whether a fit publishes `restarts_`: of several restarts, or of those that one machine has a share of."""
+    return estimator.n_init > 1 or isinstance(estimator.random_state, GivenSeeds)
 
 
 def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
