@@ -1,5 +1,6 @@
 """Read what is drawn: the factors of fitted models and of results, with the names of modes and of their rows."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,6 +20,11 @@ TAKEN = (
 )
 
 
+NUMBERED = 20  # rows from which on equal words with rising numbers are an order, and not names
+
+NUMBER = re.compile(r"\d+(?:\.\d+)?")
+
+
 @dataclass(frozen=True)
 class Mode:
     """One mode of a model: its factor, and the names of its rows.
@@ -35,9 +41,13 @@ class Mode:
 
     @property
     def ticks(self) -> np.ndarray | None:
-        """Names as rising numbers, such as wavelengths; None where they are none."""
+        """Names as rising numbers: wavelengths, or many rows that are numbered, as band0, band1, ...; None else."""
+        names = self.names or ()
+        numbers = [NUMBER.findall(name) for name in names]
+        if len(names) >= NUMBERED and len({NUMBER.sub("#", name) for name in names}) == 1 and len(numbers[0]) == 1:
+            names = tuple(number for (number,) in numbers)
         try:
-            found = np.array([float(name) for name in self.names or ()])
+            found = np.array([float(name) for name in names])
         except ValueError:
             return None
         return found if len(found) > 1 and np.isfinite(found).all() and (np.diff(found) > 0).all() else None

@@ -25,7 +25,8 @@ from nnfactor.plots import (
     scree_plot,
     selection_plot,
 )
-from nnfactor.plots.panels import CHANNELS, GROUPS
+from nnfactor.plots.panels import CHANNELS, GROUPS, choose_kind
+from nnfactor.plots.read import Mode
 from nnfactor.plots.residuals import leverages
 
 matplotlib.use("agg")
@@ -394,3 +395,11 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ImportError, match=r"pip install 'nnfactor\[plot\]'"):
         import nnfactor.plots  # noqa: F401
+
+
+def test_many_rows_that_are_numbered_are_an_order():
+    rows = lambda form, n=30: Mode("features", np.ones((n, 2)), tuple(form.format(i) for i in range(n)))
+    assert [choose_kind(rows(form), True) for form in ("band{}", "{} nm", "{}.5")] == ["lines"] * 3
+    assert rows("band{}").ticks.tolist() == list(range(30))
+    assert [choose_kind(rows(form), True) for form in ("pixel0_{}", "gene")] == ["bars"] * 2
+    assert choose_kind(rows("V{}", 8), True) == "bars"
