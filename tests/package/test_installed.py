@@ -33,7 +33,7 @@ def test_an_editable_install_is_a_path_that_tools_follow(here, tmp_path):
 
 def test_tensorly_is_optional():
     needed = lambda specs: {spec.split(">")[0] for spec in specs}
-    assert needed(PROJECT["dependencies"]) == {"torch", "numpy", "scipy", "scikit-learn", "safetensors"}
+    assert needed(PROJECT["dependencies"]) == {"torch", "numpy", "scipy", "scikit-learn", "safetensors", "tqdm"}
     assert all(
         "tensorly" in needed(PROJECT["optional-dependencies"][extra]) for extra in ("tensorly", "bench", "peers")
     )

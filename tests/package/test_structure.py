@@ -30,6 +30,8 @@ CHAIN = [
     ("nnfactor.selection",),
     ("nnfactor.plots",),
     ("nnfactor",),
+    ("nnfactor.cli",),
+    ("nnfactor.__main__",),
     ("benchmarks",),
 ]
 

@@ -1,0 +1,139 @@
+"""Data, labels and weights that a command line names."""
+
+import hashlib
+from argparse import Namespace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..io import Table, read_data, read_labels
+from .errors import UserError
+
+LISTS = ("CoTraining", "Coupled", "PARAFAC2", "PairwiseCoRegularizedSpectral", "SULF")  # `fit` takes a list of arrays
+
+OF_SAMPLES = ("CoTraining", "PairwiseCoRegularizedSpectral", "SULF")  # all files have the same rows
+
+WHOLE = 2**30  # bytes of a file up to which its checksum reads all of it
+
+Names = Sequence[str] | None
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a model is fitted to, with the names of rows and columns, and checksums of the files."""
+
+    X: Any
+    y: Any
+    weights: Any
+    tables: list[Table]
+    digests: dict[str, str]
+
+    @property
+    def names(self) -> list[list[Names]]:
+        """Names for each file and each of its dimensions."""
+        return [list(table.names) for table in self.tables]
+
+    @property
+    def samples(self) -> Names:
+        """Names of the samples, None where no file has any."""
+        return next((table.names[0] for table in self.tables if table.names[0] is not None), None)
+
+
+def read_given(arguments: Namespace, model: str) -> Given:
+    """Read data, labels and weights."""
+    paths = list(arguments.data or ())
+    if not paths:
+        raise UserError(f"{arguments.verb} needs a data file; see nnfactor {arguments.verb} --help")
+    if len(paths) > 1 and model not in LISTS:
+        raise UserError(f"{model} takes one data file, got {len(paths)}; several are for {', '.join(LISTS)}")
+    column = _column_of(arguments.labels)
+    tables = [_read(path, arguments, column if i == 0 else None) for i, path in enumerate(paths)]
+    if model in OF_SAMPLES:
+        _check_samples(tables)
+    X = [table.values for table in tables] if model in LISTS and not _is_stack(tables) else tables[0].values
+    given = Given(X, None, None, tables, {})
+    y = None if not arguments.labels else _labels(arguments.labels, column, given)
+    weights = None if not arguments.weights else _weights(arguments.weights, tables[0], arguments.transpose)
+    files = [*paths, *([] if column or not arguments.labels else [_file_of(arguments.labels)])]
+    files += [arguments.weights] if arguments.weights else []
+    return Given(X, y, weights, tables, {str(Path(path).resolve()): digest(Path(path)) for path in files})
+
+
+def _is_stack(tables: Sequence[Table]) -> bool:
+    """Tell slices of one length in one array from a list of arrays."""
+    return len(tables) == 1 and len(tables[0].values.shape) == 3
+
+
+def _read(path: str, arguments: Namespace, column: str | None) -> Table:
+    table = read_data(path, key=arguments.key, long=arguments.long, labels=column)
+    if not arguments.transpose:
+        return table
+    if len(table.values.shape) != 2:
+        raise UserError(f"--transpose is for matrices; {path} has {len(table.values.shape)} dimensions")
+    return Table(table.values.T, table.names[::-1], {}, table.source)
+
+
+def _column_of(labels: str | None) -> str | None:
+    """Return the column of the data file that holds the labels, if it is one."""
+    return labels.removeprefix("obs:") if labels and labels.startswith("obs:") else None
+
+
+def _file_of(labels: str) -> str:
+    """Return the file of labels, without the name of a column behind it."""
+    file, colon, _ = labels.rpartition(":")
+    return file if colon and not Path(labels).exists() and Path(file).exists() else labels
+
+
+def _labels(labels: str, column: str | None, given: Given) -> Any:
+    if column is not None:
+        known = given.tables[0].labels
+        if column not in known:
+            raise UserError(f"--labels {labels}: {given.tables[0].source} has no column {column!r} of labels")
+        return known[column]
+    file = _file_of(labels)
+    name = labels.removeprefix(f"{file}:") if file != labels else None
+    return read_labels(file, names=given.samples, column=name, n_samples=given.tables[0].values.shape[0])
+
+
+def _weights(path: str, table: Table, transpose: bool) -> Any:
+    read = read_data(path)
+    weights = read.values.T if transpose else read.values
+    if weights.shape != table.values.shape:
+        raise UserError(f"--weights {path} has shape {weights.shape}, the data {table.values.shape}")
+    return weights
+
+
+def _check_samples(tables: Sequence[Table]) -> None:
+    """Refuse views whose rows have different names."""
+    named = [table for table in tables if table.names[0] is not None]
+    for table in named[1:]:
+        for i, (a, b) in enumerate(zip(named[0].names[0] or (), table.names[0] or (), strict=False)):
+            if a != b:
+                raise UserError(
+                    f"row {i + 1} is {a!r} in {named[0].source} and {b!r} in {table.source}; sort them alike"
+                )
+
+
+def digest(path: Path) -> str:
+    """Sum up a file, or all files of a folder; of files above 1 GiB their size, time, and first and last MiB."""
+    total = hashlib.blake2b(digest_size=16)
+    for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+        size = file.stat().st_size
+        with open(file, "rb") as stream:
+            if size <= WHOLE:
+                while block := stream.read(2**22):
+                    total.update(block)
+                continue
+            total.update(f"{size} {file.stat().st_mtime_ns}".encode())
+            total.update(stream.read(2**20))
+            stream.seek(-(2**20), 2)
+            total.update(stream.read())
+    return total.hexdigest()
+
+
+def to_numpy(values: Any) -> np.ndarray:
+    """Copy an array of numpy or torch to the host."""
+    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)

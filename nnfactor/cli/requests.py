@@ -1,0 +1,155 @@
+"""What a run was asked for: read from a command line and a TOML file, written down, and read again."""
+
+import re
+import tomllib
+from argparse import Namespace
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from ..version import VERSION
+from .arguments import CRITERIA, read_ranks
+from .data import Given, digest, read_given
+from .describe import find_model
+from .errors import UserError, nearest
+from .folder import ResultFolder
+from .values import make_estimator, rank_names
+
+# What a TOML file may set beside the parameters of the model: long options by their names.
+SETTINGS = (
+    "data", "key", "long", "transpose", "labels", "weights", "model", "k", "n_init", "seed", "output_dir", "name",
+    "checkpoint", "total_workers", "worker_index", "criterion", "no_plots", "quiet",
+)  # fmt: skip
+
+DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}
+
+OF_THE_CALL = ("worker_index", "output_dir", "name", "checkpoint", "no_plots", "quiet", "config", "debug", "help")
+
+FILE = re.compile(r"@([^\s'\",)\]}]+)")  # an array from a file inside a value
+
+
+@dataclass(frozen=True)
+class Request:
+    """Words of a command line with all defaults, and parameters of the model as text or values of TOML."""
+
+    words: Namespace
+    parameters: dict[str, Any]
+
+    @classmethod
+    def of(cls, words: Namespace, parameters: Mapping[str, Any]) -> Self:
+        """Take what the command line leaves out from a TOML file, then from the defaults, and check it."""
+        config = _read_config(words.config) if words.config else {}
+        nested = config.pop("parameters", {})
+        if not isinstance(nested, dict):
+            raise UserError(f"{words.config}: parameters must be a table, [parameters]")
+        merged = Namespace(**vars(words))
+        for name in SETTINGS:
+            told, value = getattr(merged, name, None), config.pop(name, DEFAULTS.get(name))
+            if told is None or told == [] or (told is False and value is not None):
+                setattr(merged, name, _as_words(name, value))
+        nested = {name.replace("-", "_"): value for name, value in nested.items()}
+        request = cls(merged, {**config, **nested, **parameters})
+        request._check()
+        return request
+
+    @classmethod
+    def again(cls, folder: ResultFolder) -> Self:
+        """Read what a result folder was asked for."""
+        known = folder.metadata["request"]
+        return cls(Namespace(**known["words"]), known["parameters"])
+
+    def _check(self) -> None:
+        """Refuse what cannot go together before anything is read."""
+        words = self.words
+        if not words.data:
+            raise UserError(f"{words.verb} needs a data file; see nnfactor {words.verb} --help")
+        find_model(words.model)
+        if words.criterion not in CRITERIA:
+            told = nearest(words.criterion, CRITERIA)
+            raise UserError(f"--criterion {words.criterion}{told}; use one of {', '.join(CRITERIA)}")
+        if words.total_workers < 1 or not 0 <= words.worker_index < words.total_workers:
+            told = f"--worker-index {words.worker_index} of --total-workers {words.total_workers}"
+            raise UserError(f"{told}: indices are 0 to total - 1")
+        if words.total_workers > 1 and words.seed is None:
+            raise UserError("--total-workers needs --seed: all workers must draw the same numbers")
+        if words.seed is not None and not 0 <= words.seed < 2**32:
+            raise UserError(f"--seed {words.seed} must be 0 to 4294967295")
+        if words.n_init is not None and words.n_init < 1:
+            raise UserError(f"--n-init {words.n_init} must be 1 or more")
+        if words.checkpoint is not None and not words.checkpoint >= 0:
+            raise UserError(f"--checkpoint {words.checkpoint:g} must be a number of seconds")
+        self._check_ranks()
+
+    def _check_ranks(self) -> None:
+        names = rank_names(find_model(self.words.model))
+        if self.ranks and not names:
+            raise UserError(f"{self.words.model} has no number of components; leave -k out")
+        if self.words.verb == "select-rank" and "n_components" not in names:
+            raise UserError(f"{self.words.model} has no n_components whose values could be compared")
+        if self.words.verb == "select-rank" and len(self.ranks) < 2:
+            raise UserError("select-rank compares ranks; say -k 2:12, or -k with several")
+        self.estimator()
+
+    @property
+    def ranks(self) -> list[int]:
+        """Numbers of components that `-k` names."""
+        return read_ranks(self.words.k) if self.words.k else []
+
+    def estimator(self) -> Any:
+        """Make the estimator of the first rank."""
+        names = rank_names(find_model(self.words.model))
+        given = {} if self.words.n_init is None else {"n_init": self.words.n_init}
+        return make_estimator(
+            self.words.model, self.parameters, given | {n: self.ranks[0] for n in names if self.ranks}
+        )
+
+    def read(self) -> Given:
+        """Read data, labels and weights."""
+        return read_given(self.words, self.words.model)
+
+    def plan(self, given: Given) -> dict[str, Any]:
+        """Collect everything that decides the outcome, but for the seed."""
+        names = ("verb", "model", "key", "long", "transpose", "labels", "n_init", "total_workers")
+        chosen = {name: getattr(self.words, name) for name in names}
+        if self.words.verb == "select-rank":
+            chosen["criterion"] = self.words.criterion
+        texts = {name: str(value) for name, value in sorted(self.parameters.items())}
+        inside = {path: digest(Path(path)) for text in texts.values() for path in FILE.findall(text)}
+        return {**chosen, "parameters": texts, "ranks": self.ranks, "files": given.digests | inside, "version": VERSION}
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what `again` reads; files by their full paths."""
+        words = {name: value for name, value in vars(self.words).items() if name not in OF_THE_CALL}
+        words["data"] = [str(Path(path).resolve()) for path in words["data"]]
+        for name in ("labels", "weights"):
+            if words[name] and not words[name].startswith("obs:"):
+                words[name] = str(Path(words[name]).resolve())
+        full = lambda value: FILE.sub(lambda m: f"@{Path(m[1]).resolve()}", value) if isinstance(value, str) else value
+        return {"words": words, "parameters": {name: full(value) for name, value in self.parameters.items()}}
+
+
+def read_again(folder: ResultFolder) -> Given:
+    """Read the data of a result folder again; refuse files that have changed."""
+    given = Request.again(folder).read()
+    before = {path: total for path, total in folder.plan["files"].items() if path in given.digests}
+    if changed := [path for path, total in given.digests.items() if before.get(path) != total]:
+        raise UserError(f"{changed[0]} has changed since {folder.path} was begun")
+    return given
+
+
+def _read_config(path: str) -> dict[str, Any]:
+    try:
+        read = tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: {error}") from None
+    return {name.replace("-", "_"): value for name, value in read.items()}
+
+
+def _as_words(name: str, value: Any) -> Any:
+    """Turn values of a file into what the command line gives: lists of words."""
+    if name == "data" and value is not None:
+        return [value] if isinstance(value, str) else list(value)
+    if name == "k" and value is not None:
+        return [str(v) for v in (value if isinstance(value, list) else [value])]
+    return value

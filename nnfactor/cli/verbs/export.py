@@ -1,0 +1,99 @@
+"""`export`: factors in the names and formats of other tools."""
+
+from argparse import Namespace
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...io import load, write_table
+from ..arguments import FORMATS, read_ranks
+from ..errors import UserError, nearest
+from ..folder import ResultFolder, written
+from ..logs import tell
+from ..requests import read_again
+from ..solutions import MODEL, Factor, factors_of
+
+
+def run(arguments: Namespace, parameters: dict[str, str]) -> int:
+    """Write the factors of a solution, or its consensus where that was computed and the format has a place for it."""
+    if arguments.format not in EXPORTS:
+        told = nearest(arguments.format, FORMATS)
+        raise UserError(f"--format {arguments.format}{told}; use one of {', '.join(FORMATS)}")
+    folder = ResultFolder.open(arguments.result)
+    solution = folder.choose(read_ranks(arguments.k)[0] if arguments.k else None)
+    model, output = load(solution / MODEL), Path(arguments.output or folder.file("export"))
+    with tell(arguments.quiet) as log:
+        for path in EXPORTS[arguments.format](folder, model, output):
+            log.info("wrote %s", path)
+    return 0
+
+
+def _matrix(model: Any, folder: ResultFolder, what: str) -> dict[str, Factor]:
+    """Return usages and components of a matrix."""
+    factors = factors_of(model, read_again(folder))
+    if not {"usages", "components"} <= factors.keys():
+        raise UserError(f"--format {what} is for factors of a matrix; {type(model).__name__} of these data has others")
+    return factors
+
+
+def _cnmf(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+    """Write the files that cNMF writes: usages, and spectra with components as rows, numbered from 1."""
+    factors = _matrix(model, folder, "cnmf")
+    k, name = len(factors["components"].values), folder.path.resolve().name
+    found = []
+    for what, factor in (("usages", factors["usages"]), ("spectra", factors["components"])):
+        numbers = [str(j) for j in range(1, k + 1)]
+        rows, columns = (factor.rows, numbers) if what == "usages" else (numbers, factor.columns)
+        path = output / f"{name}.{what}.k_{k}.dt_2_0.consensus.txt"  # 2.0: no restart is dropped
+        with written(path) as unfinished:
+            table = unfinished.with_suffix(".tsv")
+            write_table(table, factor.values, rows, columns)
+            table.rename(unfinished)
+        found.append(path)
+    return found
+
+
+def _csv(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+    found = []
+    output.mkdir(parents=True, exist_ok=True)
+    for name, factor in factors_of(model, read_again(folder)).items():
+        write_table(output / f"{name}.csv", factor.values, factor.rows, factor.columns)
+        found.append(output / f"{name}.csv")
+    return found
+
+
+def _npz(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+    """Write all factors and names as one file of numpy."""
+    arrays: dict[str, Any] = {}
+    for name, factor in factors_of(model, read_again(folder)).items():
+        arrays[name] = factor.values
+        for side, names in (("rows", factor.rows), ("columns", factor.columns)):
+            arrays |= {} if names is None else {f"{name}_{side}": np.array(list(names))}
+    path = output if output.suffix == ".npz" else output / "factors.npz"
+    with written(path) as unfinished, open(unfinished, "wb") as file:
+        np.savez(file, allow_pickle=False, **arrays)
+    return [path]
+
+
+def _h5ad(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+    """Copy the data file, with the factors in `obsm`, `varm` and `uns`."""
+    (source, *others) = folder.metadata["request"]["words"]["data"]
+    if others or not source.endswith(".h5ad"):
+        raise UserError("--format h5ad copies the data file, which is no .h5ad here; use csv or npz")
+    _matrix(model, folder, "h5ad")
+    from ...io import write_h5ad_results
+
+    path = output if output.suffix == ".h5ad" else output / f"{Path(source).stem}_nmf.h5ad"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_h5ad_results(source, path, model)
+    return [path]
+
+
+EXPORTS: dict[str, Callable[[ResultFolder, Any, Path], list[Path]]] = {
+    "cnmf": _cnmf,
+    "csv": _csv,
+    "h5ad": _h5ad,
+    "npz": _npz,
+}

@@ -1,0 +1,64 @@
+"""`fit` and `select-rank`: one way for both, from the command line to a result folder."""
+
+import sys
+from argparse import Namespace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import OF_USERS, UserError
+from ..folder import ResultFolder
+from ..jobs import Work, compute, finish
+from ..logs import follow
+from ..requests import Request
+
+
+def run(arguments: Namespace, parameters: dict[str, str]) -> int:
+    """Fit, or choose a rank; go on where an earlier call with the same words was interrupted."""
+    request = Request.of(arguments, parameters)
+    words, given = request.words, request.read()
+    path = Path(words.output_dir) / (words.name or f"{_stem(words.data[0])}_{words.model}")
+    plan = request.plan(given)
+    plan["seed"] = _seed(words.seed, path, plan)
+    work = Work.plan(plan, request.estimator(), given, checkpoint=words.checkpoint is not None)
+    told = {"command": ["nnfactor", *sys.argv[1:]], "data": [repr(table) for table in given.tables]}
+    folder = ResultFolder.begin(path, plan, {**told, "request": request.as_json()}, shared=work.workers > 1)
+    with undone_on_mistakes(folder), follow(folder, words.quiet) as log:
+        for line in told["data"]:
+            log.info("read %s", line)
+        compute(folder, work, given, words)
+        if work.workers > 1:
+            log.info("worker %d of %d is done; join all with nnfactor combine", words.worker_index, work.workers)
+        else:
+            finish(folder, work, given, pictures=not words.no_plots)
+    return 0
+
+
+@contextmanager
+def undone_on_mistakes(folder: ResultFolder) -> Iterator[None]:
+    """Leave no folder behind a run whose data or parameters were refused."""
+    try:
+        yield
+    except OF_USERS:
+        folder.undo()
+        raise
+
+
+def _seed(seed: int | None, path: Path, plan: Mapping[str, Any]) -> int:
+    """Take the seed that was given, that of an interrupted run with the same plan, or draw one."""
+    if seed is not None:
+        return seed
+    try:
+        earlier = dict(ResultFolder.open(path).plan)
+    except UserError:
+        earlier = {}
+    known = earlier.pop("seed", None)
+    return int(np.random.SeedSequence().generate_state(1)[0]) if earlier != dict(plan) else int(known)
+
+
+def _stem(path: str) -> str:
+    name = Path(path).name
+    return name.removesuffix(".gz").rsplit(".", 1)[0] or name

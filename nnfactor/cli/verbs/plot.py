@@ -1,0 +1,17 @@
+"""`plot`: pictures and the report of a result folder."""
+
+from argparse import Namespace
+
+from ..folder import ResultFolder
+from ..logs import tell
+from ..pictures import draw
+
+
+def run(arguments: Namespace, parameters: dict[str, str]) -> int:
+    """Draw the pictures again."""
+    folder = ResultFolder.open(arguments.result)
+    folder.choose(folder.metadata.get("suggested"))
+    with tell(arguments.quiet) as log:
+        draw(folder)
+        log.info("wrote %s", folder.file("report.html"))
+    return 0

@@ -1,0 +1,85 @@
+"""`transform`: coefficients or classes of new samples."""
+
+import json
+from argparse import Namespace
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from ...io import Table, load, write_table
+from ..arguments import read_ranks
+from ..data import Names, read_given, to_numpy
+from ..errors import UserError
+from ..folder import ResultFolder, write_table_file
+from ..logs import tell
+from ..solutions import MODEL, NAMES, component_names
+
+ENDS = (".tsv", ".csv", ".npy")
+
+
+def run(arguments: Namespace, parameters: dict[str, str]) -> int:
+    """Read the model and the new samples, and write what the model makes of them."""
+    path = find_model_file(arguments.result, arguments.k)
+    output = Path(arguments.output or _default(arguments))
+    if output.suffix not in ENDS:
+        raise UserError(f"--output {output}: the file ends in one of {', '.join(ENDS)}")
+    model = load(path)
+    if not hasattr(model, "predict" if arguments.predict else "transform"):
+        does = "classes" if arguments.predict else "coefficients; say --predict for classes"
+        raise UserError(f"{type(model).__name__} gives no {does}")
+    given = read_given(arguments, type(model).__name__)
+    X = _as_fitted(given.X, given.tables, path.with_name(NAMES))
+    with tell(arguments.quiet) as log:
+        if arguments.predict:
+            _write_classes(output, to_numpy(model.predict(X)), given.samples)
+        else:
+            more = {} if given.weights is None else {"weights": given.weights}
+            rows = to_numpy(model.transform(X, **more))
+            names = (None, None) if output.suffix == ".npy" else (given.samples, component_names(rows.shape[1]))
+            write_table(output, rows, *names)
+        log.info("wrote %s", output)
+    return 0
+
+
+def find_model_file(result: str, ranks: Sequence[str] | None) -> Path:
+    """Return the model file of a result folder, or the file that was named."""
+    path = Path(result)
+    if path.is_file():
+        return path
+    rank = read_ranks(ranks)[0] if ranks else None
+    return ResultFolder.open(path).choose(rank) / MODEL
+
+
+def _default(arguments: Namespace) -> str:
+    name = Path(arguments.data[0]).name if arguments.data else "samples"
+    stem = name.removesuffix(".gz").rsplit(".", 1)[0]
+    return f"{stem}_{'classes' if arguments.predict else 'usages'}.tsv"
+
+
+def _write_classes(output: Path, classes: np.ndarray, samples: Names) -> None:
+    if output.suffix == ".npy":
+        np.save(output, classes, allow_pickle=False)
+        return
+    columns = {"sample": samples or range(1, len(classes) + 1), "predicted": classes}
+    write_table_file(output, columns)
+
+
+def _as_fitted(X: Any, tables: Sequence[Table], file: Path) -> Any:
+    """Bring columns into the order of the fitted data, by their names; refuse features that are missing."""
+    if isinstance(X, list) or not file.exists():
+        return X
+    fitted, now = json.loads(file.read_text())[0][1:], tables[0].names[1:]
+    for axis, (known, given) in enumerate(zip(fitted, now, strict=False), start=1):
+        if known is None or given is None or list(known) == list(given):
+            continue
+        place = {name: i for i, name in enumerate(given)}
+        missing = [name for name in known if name not in place]
+        if missing or len(known) != len(given):
+            told = f"lacks {missing[0]!r}" if missing else f"has {len(given)} names for {len(known)} of the model"
+            raise UserError(f"{tables[0].source} {told}: dimension {axis} must have the names of the fitted data")
+        at = np.array([place[name] for name in known])
+        X = sp.csr_array(X)[:, at] if sp.issparse(X) and X.ndim == 2 else np.take(X, at, axis=axis)
+    return X
