@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
+from ..core.solve.history.result import find_best
 from ..models.shared.fitting import draw_seeds
 from ..models.shared.parameters import GivenSeeds
 
@@ -32,7 +33,8 @@ def join_restarts(estimator: Any, seed: int, fits: Mapping[tuple[int, ...], Any]
     order = np.argsort(restarts)
     tables = [fits[share].restarts_ for share in shares]
     joined = {key: _concatenate([table[key] for table in tables], order) for key in tables[0]}
-    best = int(np.argmin(joined["loss"]))
+    dtype = getattr(torch, fits[shares[0]].fit_info_["dtype"])
+    best = find_best(joined["loss"], dtype)
     model = copy(fits[next(share for share in shares if best in share)])
     model.set_params(n_init=estimator.n_init, random_state=seed, init=estimator.init)
     seeds = draw_seeds(clone(estimator).set_params(random_state=seed))

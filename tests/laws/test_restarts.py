@@ -2,11 +2,13 @@
 
 import numpy as np
 import pytest
+import torch
 from estimators import blocks
 from sklearn.base import clone
 from test_batch import TABLE, Y, assert_equal, make
 
 from nnfactor import PARAFAC2, Coupled
+from nnfactor.core.solve.history.result import find_best
 from nnfactor.selection.restarts import join_restarts, take_restarts
 
 SHARES = [[0, 3], [1], [2, 4]]
@@ -63,3 +65,11 @@ def test_one_restart_is_a_fit():
     joined = computed_apart(estimator, 0, X, [[0]])
     assert_equal(joined, clone(estimator).fit(X), 1e-9)
     assert not hasattr(joined, "restarts_")
+
+
+@pytest.mark.parametrize("dtype, apart", [("float64", 1e-12), ("float32", 1e-7)])
+def test_equal_restarts_are_told_apart_by_their_order(dtype, apart):
+    kind = getattr(torch, dtype)
+    assert find_best(np.array([3.0, 2.0 + apart, 2.0, 2.0 - apart]), kind) == 1
+    assert find_best(np.array([3.0, 2.0 + 1e-4, 2.0]), kind) == 2
+    assert find_best(np.array([-1.0, -2.0, np.inf]), kind) == 1
