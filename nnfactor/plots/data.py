@@ -20,11 +20,11 @@ def sum_of_squares(X: Any) -> float:
     """Add up the squares of data, of all views or slices; hidden entries are left out."""
     if isinstance(X, list | tuple) and any(np.ndim(A) > 1 or hasattr(A, "shape") for A in X):
         return sum(sum_of_squares(A) for A in X if A is not None)
-    values = coordinates(X if isinstance(X, Tensor) else X.tocoo())[1] if is_sparse(X) else _dense(X)
+    values = coordinates(X if isinstance(X, Tensor) else X.tocoo())[1] if is_sparse(X) else as_dense(X)
     return float(np.nansum(np.square(np.asarray(values, dtype=np.float64))))
 
 
-def _dense(X: Any, unstored_is_hidden: bool = False) -> np.ndarray:
+def as_dense(X: Any, unstored_is_hidden: bool = False) -> np.ndarray:
     """Read an array as float64, NaN where it hides something."""
     if is_sparse(X):
         places, values = coordinates(X.coalesce() if isinstance(X, Tensor) else X.tocoo())
@@ -51,7 +51,7 @@ def residual_blocks(model: Any, X: Any, every: int = 1) -> Iterator[tuple[np.nda
     unstored = getattr(model, "missing", None) == "unstored"
     if isinstance(X, list | tuple) and any(hasattr(A, "shape") for A in X):
         shown = cast(Any, model).reconstruct() if hasattr(model, "evolving_") else model.inverse_transform(V)
-        yield np.arange(len(V)), [_dense(A, unstored) - to_host(B) for A, B in zip(X, shown, strict=True)]
+        yield np.arange(len(V)), [as_dense(A, unstored) - to_host(B) for A, B in zip(X, shown, strict=True)]
         return
     if hasattr(model, "evolving_"):
         yield from residual_blocks(model, list(to_host(X)))
@@ -63,7 +63,7 @@ def residual_blocks(model: Any, X: Any, every: int = 1) -> Iterator[tuple[np.nda
     for start in range(0, n, size * every):
         at = np.arange(start, min(n, start + size * every), every)
         fitted = np.asarray(to_host(model.inverse_transform(V[at])), dtype=np.float64)
-        yield at, [_dense(_rows(X, at), unstored).reshape(fitted.shape) - fitted]
+        yield at, [as_dense(_rows(X, at), unstored).reshape(fitted.shape) - fitted]
 
 
 def _rows(X: Any, at: np.ndarray) -> Any:

@@ -222,6 +222,8 @@ def _draw_held_out(ax: Axes, table: dict[str, np.ndarray], found: RankSelection)
         line = {"linestyle": "--", "linewidth": 1, "color": foreground(ax), "alpha": 0.7}
         ax.plot(ranks, limits, label="least + one standard error", **line)  # type: ignore[arg-type]
     ax.set_ylabel(NAMES["held_out"])
+    if 0 < 20 * values.min() < values.max():  # else the rule, which is about the least ones, would not be seen
+        ax.set_yscale("log", nonpositive="clip")
     return values
 
 

@@ -167,11 +167,12 @@ def _name_points(ax: Axes, x: np.ndarray, y: np.ndarray, texts: dict[int, str]) 
     """Write names beside points, from the highest to the lowest, and one below the other where points are close."""
     height, width = 4.0 * 72 * 0.75, ax.get_xlim()[1]  # in points, of axes as they usually are
     step = 10 * ax.get_ylim()[1] / height
-    last: dict[bool, float] = {}
+    placed: list[tuple[float, float]] = []
     for i in sorted(texts, key=lambda i: -y[i]):
-        right = bool(x[i] > 0.6 * width)
-        at = min(y[i], last.get(right, np.inf) - step)
-        last[right] = at
+        right, at = bool(x[i] > 0.6 * width), float(y[i])
+        while any(abs(x[i] - x0) < 0.35 * width and abs(at - y0) < step for x0, y0 in placed):
+            at -= step / 2
+        placed.append((float(x[i]), at))
         offset = {"xytext": (-5 if right else 5, -3 + (at - y[i]) / step * 10), "textcoords": "offset points"}
         words = {"fontsize": "small", "ha": "right" if right else "left", "color": foreground(ax)}
         ax.annotate(texts[i], (x[i], y[i]), **offset, **words)  # type: ignore[arg-type]

@@ -6,8 +6,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from ..core.arguments import one_of
-from ..core.labels import to_host
-from .data import sum_of_squares
+from .data import as_dense, sum_of_squares
 from .read import Factors, read_model
 from .style import MANY, PALETTE, foreground, legend, one_axes, tidy, whole_ticks
 
@@ -121,8 +120,8 @@ def core_element_plot(model: Any, X: Any = None, *, normalised: bool = False, ax
     Parameters
     ----------
     model : fitted NTF or another CP model of a tensor, or NTD
-    X : dense array or tensor, samples first
-        The data of the fit; not used for NTD.
+    X : array or tensor, samples first
+        The data of the fit; not used for NTD. Sparse ones are made dense.
     normalised : bool
         Whether the core consistency is divided by the core's sum of squares in place of the number of components.
     ax : Axes, optional
@@ -186,7 +185,7 @@ def _draw_core(drawn: Axes, core: np.ndarray, k: int, normalised: bool) -> Axes:
 
 def _best_core(factors: Factors, X: Any) -> np.ndarray:
     """Compute the core that fits the data best, by least squares."""
-    core, shape = np.asarray(to_host(X), dtype=np.float64), tuple(len(m.factor) for m in factors.modes)
+    core, shape = as_dense(X), tuple(len(m.factor) for m in factors.modes)
     if core.size != np.prod(shape) or len(core) != shape[0]:
         raise ValueError(f"X has shape {core.shape}, the model {shape}")
     if not np.isfinite(core).all():

@@ -374,6 +374,8 @@ def test_a_core_has_its_superdiagonal_first_and_the_others_by_size(k):
     diagonal, others = ax.get_lines()[:2]
     assert np.allclose(diagonal.get_ydata(), 1) and np.allclose(others.get_ydata(), 0, atol=1e-8)
     assert ax.get_title() == "core consistency 100.0 %"
+    sparse = core_element_plot(truth, sp.coo_array(X), ax=axes()[0])
+    assert np.allclose(sparse.get_lines()[0].get_ydata(), 1)
     noisy = X + rng(8).random(X.shape)
     ax = core_element_plot(truth, noisy, ax=axes()[0])
     assert ax.get_title() == f"core consistency {core_consistency(truth, noisy):.1f} %"
