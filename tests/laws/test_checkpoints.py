@@ -124,6 +124,17 @@ def test_so_do_other_fits(key, count_saves, tmp_path):
     assert calls >= 3
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", [{}, {"n_init": 3}, {"loss": "kl"}, {"batch_size": 8}], ids=str)
+def test_on_cuda(settings, count_saves, tmp_path):
+    make = lambda: NMF(3, random_state=0, max_iter=12, tol=0, **settings)
+    data, memory = torch.from_numpy(X).cuda(), []
+    model, _ = fit_in_pieces(count_saves, make, data, path=tmp_path / "fit", every=4)
+    same(model, fit_quietly(make, data))
+    make().set_params(callback=lambda p: memory.append(p.memory)).fit(data)
+    assert min(memory) >= data.nbytes
+
+
 class TestBatches:
     def fits(self):
         return [NMF(k, n_init=2, init="random", random_state=k, max_iter=40, tol=0) for k in (2, 3, 9)]

@@ -59,7 +59,9 @@ def published(estimators):
         elif isinstance(value, list | tuple):
             for i, part in enumerate(value):
                 add(part, f"{name}[{i}]")
-        elif isinstance(value, np.ndarray | torch.Tensor | np.generic):
+        elif isinstance(value, torch.Tensor):
+            add(value.cpu().numpy(), name)
+        elif isinstance(value, np.ndarray | np.generic):
             found[name] = np.asarray(value).tobytes().hex()
         elif isinstance(value, bool | int | float | str):
             found[name] = repr(value)

@@ -103,8 +103,10 @@ class FitCheckpoint:
             except (OSError, ValueError) as error:
                 warnings.warn(f"a run is computed again: {error}", UserWarning, stacklevel=2)
                 del self.results[self.number]
-        known, self.unfinished = self.unfinished, None
-        return known["condition"] if known is not None and known["number"] == self.number else None
+        if self.unfinished is None or self.unfinished["number"] != self.number:
+            return None
+        condition, self.unfinished = self.unfinished["condition"], None
+        return condition
 
     def is_due(self) -> bool:
         """Tell whether it is time to save: once after the first sweep, to see that there is room, then periodically."""
