@@ -1,6 +1,7 @@
 """Parts of data as users hand them in: blocks of two modes, and entries that are hidden."""
 
 from collections.abc import Sequence
+from math import frexp
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,14 @@ def as_indexable(X: Any, sample_shape: Any = None) -> Any:
         return to_csr(as_scipy(X))
     X = X if isinstance(X, Tensor | np.ma.MaskedArray) else as_array(X)
     return X if sample_shape is None or len(X.shape) > 2 else X.reshape(len(X), *sample_shape)
+
+
+def divide(X: Any, scale: float) -> Any:
+    """Divide data by a power of two, twice by about its root: one over it may leave the range. 1: the very data."""
+    if scale == 1:
+        return X
+    digits = frexp(scale)[1] - 1
+    return X * 2.0 ** -(digits // 2) * 2.0 ** -(digits - digits // 2)
 
 
 def take(X: Any, at: np.ndarray, mode: int) -> Any:

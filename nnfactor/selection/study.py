@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Self
 
 from sklearn.base import clone
@@ -16,9 +17,10 @@ from sklearn.exceptions import ConvergenceWarning
 from ..models.factorization.nmf import NMF
 from ..models.shared.base import Factorization
 from ..models.shared.batch import batch_fit
-from ..models.shared.fitting import read_random_state
+from ..models.shared.constraints import is_asked
+from ..models.shared.fitting import read_random_state, read_weighted
 from ..models.shared.parameters import one_of, whole
-from .arrays import as_indexable
+from .arrays import as_indexable, divide
 from .held_out import draw_blocks, draw_speckles, plain, predict_block, predict_speckles
 from .stability import can_resample, draw_parts, fit_part
 
@@ -86,9 +88,21 @@ class RankStudy:
         with _quiet():
             if self.criterion in DRAW:
                 tried = self.estimators([1, *self.ranks])
-                return PREDICT[self.criterion](tried, self.X, self.weights, self.parts[i])
+                return PREDICT[self.criterion](tried, self._scaled, self.weights, self.parts[i])
             made = [e.set_params(**plain(self.estimator)) for e in self.estimators(self.ranks)]
-            return fit_part(made, self.X, self.weights, self.parts[i])
+            return fit_part(made, self._scaled, self.weights, self.parts[i])
+
+    @cached_property
+    def _scaled(self) -> Any:
+        """The data that parts are taken of, divided as a fit of all of them would: every part by the same number.
+
+        By themselves parts and what is predicted of them would have factors whose products leave the range. What is
+        asked of factors holds in the user's units.
+        """
+        if is_asked(self.estimator) or not isinstance(getattr(self.estimator, "init", ""), str):
+            return self.X
+        probe = clone(self.estimator).set_params(**plain(self.estimator))
+        return divide(self.X, read_weighted(probe, self.X, True, self.weights).scale)
 
 
 @contextmanager

@@ -301,12 +301,16 @@ def test_constant_data_have_no_clear_rank(criterion, value):
 
 
 @pytest.mark.parametrize("scale", [2.0**-600, 2.0**600])
-def test_the_rank_does_not_depend_on_the_unit(scale):
-    usual, extreme = (
-        select_rank(NMF(2), data, [2, 3, 4], "speckled", n_init=2, random_state=0) for data in (X, scale * X)
-    )
-    assert extreme.rank == usual.rank == 3
-    np.testing.assert_allclose(extreme.table["held_out"], usual.table["held_out"], rtol=1e-2)
+@pytest.mark.parametrize("criterion", ["bicross", "speckled", "stability"])
+def test_the_rank_does_not_depend_on_the_unit(criterion, scale):
+    for as_kind in (np.asarray, sp.csr_array, torch.from_numpy):
+        usual, extreme = (
+            select_rank(NMF(2), as_kind(data), [2, 3, 4], criterion, n_init=2, random_state=0)
+            for data in (X, scale * X)
+        )
+        assert extreme.rank == usual.rank
+        of = "stability_mean" if criterion == "stability" else "held_out"
+        np.testing.assert_allclose(extreme.table[of], usual.table[of], rtol=1e-2)
 
 
 @pytest.mark.parametrize("estimator", [SULF(2), Coupled(2, modes=[("sample", "a"), ("sample", "b")])])
