@@ -5,7 +5,8 @@ it may see alone. Standard errors are of differences over the same folds: losses
 
 Where noise grows with the entries, as that of counts and of proportions does, least squares without weights fits
 components to the noise of the largest entries, at the right rank too. Weights that are products over rows and columns
-leave the rank as it is. Fits to all data never have them, nor have folds of tensors.
+leave the rank as it is. A tensor has no such weights: where its noise grows, folds minimise the Kullback-Leibler
+divergence, from rough least squares on. Fits to all data are always those of the estimator.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -51,8 +52,8 @@ class RankSelection:
         "stability_mean", "stability_min" (the same of fits to halves of the samples), "core_consistency".
     models : dict of rank -> estimator, fitted to all of X
     losses : (n_folds, 2 + n_ranks) array or None
-        Mean loss of held-out entries for every fold: of a constant, of one component, then of each rank. Data whose
-        squares are out of range are divided by a power of two for that.
+        Mean loss of held-out entries for every fold, by which ranks were compared (see `criterion`): of a constant, of
+        one component, then of each rank. Data whose squares are out of range are divided by a power of two for that.
     """
 
     rank: int | None
@@ -105,9 +106,10 @@ def select_rank(
         "bicross" (`NMF` and `NTF`; "auto" for matrices, for it needs no masks and takes sparse data as they are):
         blocks of rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled"
         (models with `missing`; "auto" for tensors, of which blocks leave too little): 5 % of the entries are hidden
-        (Wold 1978). Both weigh the squared distance of a matrix by the
-        means of rows and columns, unless factors have penalties or bounds; they take the smallest rank within one
-        standard error of the least loss, and none if one component, or a constant, predicts as well. "stability": the
+        (Wold 1978). Unless factors have penalties or bounds, both weigh the squared distance of a matrix by the means
+        of rows and columns, and "speckled" takes the Kullback-Leibler divergence for a dense tensor whose noise grows
+        with its entries. They take the smallest rank within one standard error of the least loss, and none if one
+        component, or a constant, predicts as well. "stability": the
         largest rank whose fits to random halves of the samples (or restarts, where a model holds something for each
         sample) have silhouettes of 0.8 in the mean and 0.2 in the least component (Alexandrov et al. 2020).
         "core_consistency" (tensors): the largest rank of at least 80 % (Bro and Kiers 2003).

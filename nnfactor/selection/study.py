@@ -87,8 +87,9 @@ class RankStudy:
         """Compute a part: losses of what a fold holds out (of a constant, of one component, of the ranks), or fits."""
         with _quiet():
             if self.criterion in DRAW:
-                tried = self.estimators([1, *self.ranks])
-                return PREDICT[self.criterion](tried, self._scaled, self.weights, self.parts[i])
+                tried = self.estimators(sorted({1, *self.ranks}))
+                constant, one, *more = PREDICT[self.criterion](tried, self._scaled, self.weights, self.parts[i])
+                return [constant, one, *([one] if self.ranks[0] == 1 else []), *more]
             made = [e.set_params(**plain(self.estimator)) for e in self.estimators(self.ranks)]
             return fit_part(made, self._scaled, self.weights, self.parts[i])
 

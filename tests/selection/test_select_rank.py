@@ -11,7 +11,7 @@ from sklearn.metrics import silhouette_samples
 
 from nnfactor import NMF, NTD, NTF, SULF, Coupled, GraphNMF, SemiNMF, select_rank
 from nnfactor.penalties import L1
-from nnfactor.selection.held_out import draw_blocks, draw_speckles, predict_block, predict_speckles
+from nnfactor.selection.held_out import GROWS, draw_blocks, draw_speckles, noise_power, predict_block, predict_speckles
 from nnfactor.selection.stability import match_restarts, silhouettes, summarize_groups
 
 
@@ -44,6 +44,24 @@ def test_planted_ranks_of_counts_are_found(k):
 def test_planted_ranks_of_tensors_are_found(k):
     data = planted((40, 30, 20), k, k, 8, counts=True)
     assert select_rank(NTF(2), data, range(k - 1, k + 3), random_state=0).rank == k
+
+
+def test_how_noise_grows_is_seen():
+    """Least squares judges the ranks of a tensor where its noise is even, or is all there is."""
+    rng = np.random.default_rng(0)
+    factors = [(rng.random((d, 4)) < 0.3) * rng.uniform(0.5, 1.5, (d, 4)) for d in (30, 25, 20)]
+    Y = np.einsum("ar,br,cr->abc", *factors)
+    level = Y.sum() / np.square(Y).sum()
+    even = (Y + rng.normal(size=Y.shape) * np.sqrt(np.square(Y).mean())).clip(0)
+    noises = {"counts": rng.poisson(level * Y), "shares": Y * rng.gamma(1, 1, Y.shape), "even": even}
+    noises["alone"] = rng.poisson(1, Y.shape)
+    fit = NTF(8, max_iter=200, random_state=0)
+    found = {name: noise_power(A, np.ones(A.shape), fit.fit(A)) for name, A in noises.items()}
+    assert {name for name, power in found.items() if power > GROWS} == {"counts", "shares"}
+    assert found["even"] < 0.8
+    hidden, weights = noises["shares"].copy(), np.ones(Y.shape)
+    hidden[:5], hidden[5:9], weights[5:9] = np.nan, np.inf, 0
+    assert noise_power(hidden, weights, fit.fit(noises["shares"])) == pytest.approx(found["shares"], rel=0.2)
 
 
 @pytest.mark.parametrize("criterion", ["bicross", "speckled"])
