@@ -163,13 +163,16 @@ def predict_block(estimators: Sequence[NMF], X: Any, weights: Any, fold: tuple[n
     if scales is not None:
         fits = _start_near(fits, seen, w, [scales[0][kept_rows], scales[1][kept_columns], *scales[2:]])
     fits = _fit_all(fits, seen, w)
-    return _losses(fits, block, inside, lambda fit: _predicted_factors(fit, left, above))
+    given = {name: value for name, value in fits[0].get_params(deep=False).items() if name not in NOT_OF_BASES}
+    given["transform_tol"] = max(fits[0].transform_tol, ROUGH)
+    return _losses(fits, block, inside, lambda fit: _predicted_factors(fit, given, left, above))
 
 
 def _make_fold(estimator: NMF, order: int) -> NMF:
     """Make an estimator for the data that a fold keeps; a start that the user made is one of all data."""
     init = estimator.init if isinstance(estimator.init, str) else "auto"
-    return clone(estimator).set_params(init=init, n_init=STARTS.get(order, OTHER_STARTS), **plain(estimator))
+    tol = max(estimator.tol, ROUGH_FITS)
+    return clone(estimator).set_params(init=init, n_init=STARTS.get(order, OTHER_STARTS), tol=tol, **plain(estimator))
 
 
 def _fit_all(fits: Sequence[Any], X: Any, weights: Any) -> list[Any]:
@@ -215,7 +218,7 @@ def _beside(F: Any, G: Any) -> Any:
 def _start_near(fits: Sequence[NMF], X: Any, weights: Any, scales: list[np.ndarray]) -> list[NMF]:
     """Start from least squares with weights near those of the loss (`_find_scales`): they take a tenth of the time."""
     quick = [clone(fit).set_params(loss="frobenius", solver="auto", normalize=None) for fit in fits]
-    quick = _fit_all(quick, scale_modes(X, scales), weights)
+    quick = _fit_all([fit.set_params(tol=max(fit.tol, ROUGH)) for fit in quick], scale_modes(X, scales), weights)
     found = []
     for fit, near in zip(fits, quick, strict=True):
         factors = [scale_rows(F, 1 / s) for F, s in zip([near.embedding_, *near.factors_], scales, strict=True)]
@@ -292,10 +295,8 @@ def plain(estimator: Any) -> dict[str, Any]:
     return {name: value for name, value in quiet.items() if hasattr(estimator, name)}
 
 
-def _predicted_factors(fit: NMF, left: list[Any], above: list[Any]) -> list[Any]:
+def _predicted_factors(fit: NMF, given: dict[str, Any], left: list[Any], above: list[Any]) -> list[Any]:
     """Solve the coefficients of the rows and of the columns that were held out."""
-    given = {name: value for name, value in fit.get_params(deep=False).items() if name not in NOT_OF_BASES}
-    given["transform_tol"] = max(fit.transform_tol, ROUGH)
     U, *others = fit.factors_
     bases = lambda F: [F, *others] if others or fit._tensors else F.T
     solve = lambda F, A: type(fit).from_components(bases(F), **given).transform(A[0], weights=A[1])
