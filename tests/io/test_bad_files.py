@@ -61,7 +61,7 @@ def netcdf(**arrays):
     return bytes(made.to_netcdf(engine="scipy"))
 
 
-BAD = [  # name, content, options, what is said; no dict or lambda is made before its package is there
+BAD = [  # name, content, options, what is said; what needs a package is made in the test
     ("x.csv", b"", {}, "the file is empty"),
     ("x.csv", b"\n \n", {}, "the file is empty"),
     ("x.csv", b"a,b\n", {}, "there are no numbers below or beside the names"),
@@ -147,12 +147,19 @@ BAD = [  # name, content, options, what is said; no dict or lambda is made befor
 ]
 
 
+NEEDED = {
+    ".h5": ["h5py"],
+    ".h5ad": ["h5py"],
+    ".parquet": ["pandas", "pyarrow"],
+    ".zarr": ["zarr"],
+    ".nc": ["xarray", "h5netcdf"],
+}
+
+
 @pytest.mark.parametrize("name, content, options, message", BAD)
 def test_bad_files_are_refused_in_one_line(tmp_path, name, content, options, message):
     path = tmp_path / name
-    for package in {".parquet": ["pandas", "pyarrow"], ".zarr": ["zarr"], ".nc": ["xarray", "h5netcdf"]}.get(
-        path.suffix, ()
-    ):
+    for package in NEEDED.get(path.suffix, ()):
         pytest.importorskip(package)
     path.write_bytes(content() if callable(content) else content)
     with pytest.raises(ValueError, match=message) as refused:
