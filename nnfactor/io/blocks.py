@@ -15,7 +15,7 @@ from .data_files import READERS, Labels, check_options, checked, datasets, frame
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import TextTable
+from .text_tables import Layout, TextTable, label_columns
 from .xarray_objects import labels_along, open_netcdf, table_of
 
 WHOLE = {
@@ -31,6 +31,7 @@ def read_blocks(
     key: str | None = None,
     header: bool | None = None,
     labels: Labels = None,
+    row_names: bool | None = None,
 ) -> Iterator[Table]:
     """Read a data file in blocks of rows.
 
@@ -41,7 +42,7 @@ def read_blocks(
         `.zarr`, `.nc`.
     n_rows : int
         Rows of a block; the last one may have fewer.
-    key, header, labels : as of `read_data`
+    key, header, labels, row_names : as of `read_data`
         All labels are read before, so that they are of one kind in all blocks.
 
     Yields
@@ -76,18 +77,16 @@ def read_blocks(
         raise ValueError(f"{path} cannot be read in blocks: {WHOLE[kind]}, or read it whole with read_data")
     if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 1:
         raise ValueError(f"n_rows must be a whole number >= 1, got {n_rows!r}")
-    wanted = [labels] if isinstance(labels, str) else list(labels or ())
-    check_options(path, kind, key, False, wanted)
-    return _checked_blocks(path, kind, key, header, wanted, int(n_rows))
+    layout = Layout([labels] if isinstance(labels, str) else list(labels or ()), header, row_names)
+    check_options(path, kind, key, False, layout)
+    return _checked_blocks(path, kind, key, layout, int(n_rows))
 
 
-def _checked_blocks(
-    path: Path, kind: str, key: str | None, header: bool | None, labels: list[str], n_rows: int
-) -> Iterator[Table]:
+def _checked_blocks(path: Path, kind: str, key: str | None, layout: Layout, n_rows: int) -> Iterator[Table]:
     if kind in TABLES:
-        blocks = _text_blocks(path, kind, n_rows, header, labels)
+        blocks = _text_blocks(path, kind, n_rows, layout)
     else:
-        blocks = BLOCKS[kind](path, key, labels, n_rows)
+        blocks = BLOCKS[kind](path, key, layout.labels, n_rows)
     source, first = str(path) if key is None else f"{path}[{key!r}]", 0
     while True:
         with told_of(path, kind):  # not around the caller's work on a block
@@ -99,10 +98,10 @@ def _checked_blocks(
         first = last
 
 
-def _text_blocks(path: Path, kind: str, n_rows: int, header: bool | None, labels: list[str]) -> Iterator[Table]:
-    columns = _text_labels(path, kind, header, labels) if labels else {}
+def _text_blocks(path: Path, kind: str, n_rows: int, layout: Layout) -> Iterator[Table]:
+    columns = _text_labels(path, kind, layout) if layout.labels else {}
     with open_text(path) as lines:
-        table = TextTable(lines, kind, str(path), header, labels)
+        table = TextTable(lines, kind, str(path), layout)
         rows, first = iter(table), 0
         while block := list(islice(rows, n_rows)):
             names = tuple(str(row.name) for row in block) if table.named else None
@@ -111,13 +110,10 @@ def _text_blocks(path: Path, kind: str, n_rows: int, header: bool | None, labels
             first += len(block)
 
 
-def _text_labels(path: Path, kind: str, header: bool | None, labels: list[str]) -> dict[str, np.ndarray]:
+def _text_labels(path: Path, kind: str, layout: Layout) -> dict[str, np.ndarray]:
     with open_text(path) as lines:
-        table = TextTable(lines, kind, str(path), header, labels)
-        kept = [(f"line {row.line}", row.labels) for row in table]
-    places = [place for place, _ in kept]
-    columns = zip(*(cells for _, cells in kept), strict=True)
-    return {n: as_labels(c, f"{path}, column {n!r}", places) for n, c in zip(labels, columns, strict=True)}
+        table = TextTable(lines, kind, str(path), layout)
+        return label_columns(layout.labels, [(row.line, row.labels) for row in table], str(path))
 
 
 def _slices(values: Any, n_rows: int) -> Iterator[tuple[slice, Any]]:

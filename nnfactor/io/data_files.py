@@ -18,7 +18,7 @@ from .anndata_files import read_anndata
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import read_long_table, read_text_table
+from .text_tables import Layout, read_long_table, read_text_table
 from .xarray_objects import read_netcdf
 
 Labels = str | Sequence[str] | None
@@ -30,6 +30,7 @@ def read_data(
     long: bool = False,
     header: bool | None = None,
     labels: Labels = None,
+    row_names: bool | None = None,
 ) -> Table:
     r"""Read a data file by the end of its name.
 
@@ -42,14 +43,15 @@ def read_data(
     key : str, optional
         Which array of a file with several: a name in `.npz`, `.mat`, `.h5`, `.zarr` and `.nc`; a layer of AnnData.
     long : bool
-        A text file lists entries: names or numbers of rows, columns, ..., and last a value. What is not listed is zero:
-        a sparse matrix, or a sparse tensor of so many modes.
+        A text file lists entries: names or numbers of rows, columns, ..., and last a value. Others are zero: a sparse
+        matrix, or a sparse tensor of so many modes.
     header : bool, optional
-        Whether the first line of a text table holds the names of the columns. None: it does if there is text behind its
-        first cell, or if that is empty.
+        Whether the first line of a text table names columns. None: if it has text behind its first, or an empty cell.
     labels : str or sequence of str, optional
         Columns of a text table or `.parquet` that hold labels, text or whole numbers: they are no data, but stand in
         `Table.labels`, the unlabelled as -1 or None. Of AnnData columns of `obs`, of `.nc` coordinates.
+    row_names : bool, optional
+        Whether the first column of a text table names the rows. None: if it is text, or has nothing above it.
 
     Returns
     -------
@@ -72,17 +74,15 @@ def read_data(
     ...     path = Path(folder, "counts.csv")
     ...     size = path.write_text("cell,A,type,B\nx,1,T,0\ny,0,,3.5\n")
     ...     table = read_data(path, labels="type")
-    >>> table.names, table.values.tolist()
-    ((('x', 'y'), ('A', 'B')), [[1.0, 0.0], [0.0, 3.5]])
-    >>> table.labels["type"].tolist()
-    ['T', None]
+    >>> table.names, table.values.tolist(), table.labels["type"].tolist()
+    ((('x', 'y'), ('A', 'B')), [[1.0, 0.0], [0.0, 3.5]], ['T', None])
     """
     path = Path(path)
     kind = file_kind(path, (*TABLES, *READERS))
-    wanted = [labels] if isinstance(labels, str) else list(labels or ())
-    check_options(path, kind, key, long, wanted)
+    layout = Layout([labels] if isinstance(labels, str) else list(labels or ()), header, row_names)
+    check_options(path, kind, key, long, layout)
     with told_of(path, kind):
-        table = _read_text(path, kind, long, header, wanted) if kind in TABLES else READERS[kind](path, key, wanted)
+        table = _read_text(path, kind, long, layout) if kind in TABLES else READERS[kind](path, key, layout.labels)
     return checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]"))
 
 
@@ -99,26 +99,29 @@ def checked(table: Table) -> Table:
     return table
 
 
-def check_options(path: Path, kind: str, key: str | None, long: bool, labels: list[str]) -> None:
+def check_options(path: Path, kind: str, key: str | None, long: bool, layout: Layout) -> None:
     """Refuse options that a kind of file has no use for: they would be left out in silence."""
+    what = "long tables" if long else kind
     if key is not None and kind not in KEYED:
         raise ValueError(f"{path}: key={key!r} is for files with several arrays ({', '.join(KEYED)}), not for {kind}")
     if long and kind not in TABLES:
         raise ValueError(f"{path}: long=True is for text tables ({', '.join(TABLES)}), not for {kind}")
-    if labels and (long or kind not in LABELLED):
-        what = "long tables" if long else kind
+    for name in ("header", "row_names"):
+        if getattr(layout, name) is not None and (long or kind not in TABLES):
+            raise ValueError(f"{path}: {name}= is for text tables ({', '.join(TABLES)}), not for {what}")
+    if layout.labels and (long or kind not in LABELLED):
         raise ValueError(
-            f"{path}: labels={labels[0]!r} names a column of {', '.join(LABELLED)}, not of {what}; read_labels reads "
-            "labels from a file of their own"
+            f"{path}: labels={layout.labels[0]!r} names a column of {', '.join(LABELLED)}, not of {what}; read_labels "
+            "reads labels from a file of their own"
         )
 
 
-def _read_text(path: Path, kind: str, long: bool, header: bool | None, labels: list[str]) -> Table:
+def _read_text(path: Path, kind: str, long: bool, layout: Layout) -> Table:
     with open_text(path) as lines:
         if long:
             values, names, dims = read_long_table(lines, kind, str(path))
             return Table(values, names, source=str(path), dims=dims)
-        return Table(*read_text_table(lines, kind, str(path), header, labels), source=str(path))
+        return Table(*read_text_table(lines, kind, str(path), layout), source=str(path))
 
 
 def unnamed(values: Any, path: Path) -> Table:

@@ -2,6 +2,7 @@
 
 import csv
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -14,6 +15,8 @@ Names = tuple[str, ...] | None
 
 Line = tuple[int, list[str]]
 
+IDENTIFIERS = {"id", "index", "rownames", "row_names", "sample_id", "unnamed: 0"}  # heads of columns that are no data
+
 
 class Row(NamedTuple):
     """A line of a table: its number, the name of the row or None, the numbers, and the cells of labels."""
@@ -22,6 +25,15 @@ class Row(NamedTuple):
     name: str | None
     numbers: np.ndarray
     labels: list[str]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a user says of a table: names of columns that hold labels, and where names are; None: what the cells say."""
+
+    labels: Sequence[str] = ()
+    header: bool | None = None
+    row_names: bool | None = None
 
 
 class TextTable:
@@ -34,58 +46,61 @@ class TextTable:
     width : int, how many numbers a row has; named : bool, whether rows have names
 
     A first line with text behind its first cell, or with an empty first cell, holds the names of the columns; a first
-    column with text, or whose head is empty, those of the rows. The head may be left out. `labels` are names of columns
-    that hold labels. Missing values are NaN.
+    column with text, or whose head is empty, those of the rows. The head may be left out. Missing values are NaN.
     """
 
-    def __init__(
-        self,
-        lines: Iterable[str],
-        kind: str,
-        source: str,
-        has_header: bool | None = None,
-        labels: Sequence[str] = (),
-    ) -> None:
-        self.source = source
+    def __init__(self, lines: Iterable[str], kind: str, source: str, layout: Layout = Layout()) -> None:
+        self.source, labels = source, layout.labels
         rows = text_rows(lines, kind, source)
         line, first = next(rows, (0, []))
         if not first:
             raise ValueError(f"{source}: the file is empty")
-        if labels and has_header is False:
+        if labels and layout.header is False:
             raise ValueError(f"{source}: labels are named by the first line, which header=False says holds none")
-        self.header = first if _is_header(first, source, True if labels else has_header) else None
+        self.header = first if _is_header(first, source, True if labels else layout.header) else None
         body = rows if self.header else chain([(line, first)], rows)
         line, cells = next(body, (0, []))
         self._body = chain([(line, cells)] if cells else [], body)
-        self._arrange(cells or first, labels)
+        if self.header and cells:
+            _check_ends(self.header, cells, line, source)
+        self._arrange(cells or first, layout)
         if not cells or not self.width:
             raise ValueError(f"{source}: there are no numbers below or beside the names")
 
-    def _arrange(self, cells: list[str], labels: Sequence[str]) -> None:
+    def _arrange(self, cells: list[str], layout: Layout) -> None:
         """Find out which cells of a line are numbers, names and labels from the first one."""
-        header = self.header
         self._cells = len(cells)
+        header = [cell.strip() for cell in self.header or ()]
         behind = self._cells - len(header) if header else 0
-        columns = [cell.strip() for cell in header or ()]
-        check_columns(labels, columns, self.source)
-        self._labels = [columns.index(name) + (behind == 1) for name in labels]
-        kept = [i for i in range(self._cells) if i not in self._labels]  # positions in a line, not in the header
-        head = (
-            None
-            if header is None
-            else [header[i - (behind == 1)] for i in kept if 0 <= i - (behind == 1) < len(header)]
-        )
-        rest = [cells[i] for i in kept]
-        self.named = bool(rest) and (_number(rest[0]) is None or _heads_names(head, rest))
+        if behind == 1:  # nothing stands over the names of the rows
+            header = ["", *header]
+        check_columns(layout.labels, header, self.source)
+        self._labels = [header.index(name) for name in layout.labels]
+        kept = [i for i in range(self._cells) if i not in self._labels]
+        head = [header[i] for i in kept if i < len(header)]
+        self.named = bool(kept) and self._has_names(head[0] if head else None, cells[kept[0]], layout)
         if behind not in (0, int(self.named)):
             raise ValueError(
-                f"{self.source}: the first line has {len(header or [])} names, and the second {self._cells} cells"
+                f"{self.source}: the first line has {len(self.header or [])} names, and the second {self._cells} cells"
             )
         self._numbers = kept[self.named :]
         self._first = kept[0] if self.named else None
-        self._plain = not labels
+        self._plain = not layout.labels
         self.width = len(self._numbers)
-        self.columns = None if head is None else tuple(cell.strip() for cell in head[len(head) - self.width :])
+        self.columns = tuple(header[i] for i in self._numbers) if header else None
+
+    def _has_names(self, head: str | None, cell: str, layout: Layout) -> bool:
+        """Tell whether the first column holds names of rows: it does if it is text, or nothing stands over it."""
+        if layout.row_names is not None:
+            return layout.row_names
+        if _number(cell) is None or head == "":
+            return True
+        if head is not None and head.lower() in IDENTIFIERS:
+            raise ValueError(
+                f"{self.source}: the first column is called {head!r} and holds numbers; say row_names=True if they are "
+                "names of rows, or row_names=False if they are data"
+            )
+        return False
 
     def __iter__(self) -> Iterator[Row]:
         for line, cells in self._body:
@@ -101,27 +116,36 @@ class TextTable:
         try:
             return read_numbers(cells)
         except TextFound as found:
-            i, name = found.index, self.columns[found.index] if self.columns else ""
-            hint = f"; labels={name!r} reads its column as labels" if name else ""
+            i = found.index
             raise ValueError(
                 f"{self.source}, line {line}, column {self._numbers[i] + 1}: {cells[i]!r} is no number; only the first "
-                f"line and the first column may hold text{hint}"
+                f"line and the first column may hold text{self._advice(i)}"
             ) from None
+
+    def _advice(self, i: int) -> str:
+        """Say what would work for a column of text."""
+        columns = self.columns or ("",)
+        if any(_number(name) is not None for name in columns):
+            return "; with a first line that names the columns, labels= would read one as labels"
+        return f"; labels={columns[i]!r} reads its column as labels"
 
 
 def read_text_table(
-    lines: Iterable[str], kind: str, source: str, has_header: bool | None = None, labels: Sequence[str] = ()
+    lines: Iterable[str], kind: str, source: str, layout: Layout = Layout()
 ) -> tuple[np.ndarray, tuple[Names, Names], dict[str, np.ndarray]]:
     """Read a table of numbers; return it in float64, the names of its rows and columns, and the labels by name."""
-    table = TextTable(lines, kind, source, has_header, labels)
+    table = TextTable(lines, kind, source, layout)
     rows = list(table)
     names = tuple(str(row.name) for row in rows) if table.named else None
-    columns = zip(*(row.labels for row in rows), strict=True) if labels else ()
-    found = {
-        name: as_labels(column, f"{source}, column {name!r}", [f"line {row.line}" for row in rows])
-        for name, column in zip(labels, columns, strict=True)
-    }
-    return np.stack([row.numbers for row in rows]), (names, table.columns), found
+    labels = label_columns(layout.labels, [(row.line, row.labels) for row in rows], source)
+    return np.stack([row.numbers for row in rows]), (names, table.columns), labels
+
+
+def label_columns(names: Sequence[str], cells: Sequence[Line], source: str) -> dict[str, np.ndarray]:
+    """Make labels of the cells of lines, a column for each name."""
+    places = [f"line {line}" for line, _ in cells]
+    columns = zip(*(of_line for _, of_line in cells), strict=True) if names else ()
+    return {n: as_labels(c, f"{source}, column {n!r}", places) for n, c in zip(names, columns, strict=True)}
 
 
 def read_long_table(lines: Iterable[str], kind: str, source: str) -> tuple[Any, tuple[Names, ...], Names]:
@@ -169,7 +193,7 @@ def text_rows(lines: Iterable[str], kind: str, source: str, skip_blank: bool = T
     """Iterate over lines with their numbers, as cells; those without any text are skipped."""
     delimiter, other = (",", "\t") if kind == ".csv" else ("\t", ",")
     reader = csv.reader(lines, delimiter=delimiter)
-    first = True
+    first, empty = True, 0
     try:
         for cells in reader:
             if kind == ".txt" and len(cells) == 1:
@@ -180,8 +204,12 @@ def text_rows(lines: Iterable[str], kind: str, source: str, skip_blank: bool = T
                         f"{source}, line {reader.line_num}: cells are separated by {mark!r}, but in a {kind} file by "
                         f"{delimiter!r}; save it anew, with points in decimal fractions"
                     )
+                if empty:
+                    raise ValueError(f"{source}, line {empty}: all cells are empty; remove the line, or write NaN")
                 first = False
                 yield reader.line_num, cells
+            elif len(cells) > 1:  # below a table it is no sample, above a line of numbers it may be one
+                empty = empty or reader.line_num
     except csv.Error as error:
         raise ValueError(f"{source}, line {reader.line_num}: {error}; is a quotation mark left open?") from None
 
@@ -231,9 +259,19 @@ def _is_header(cells: list[str], source: str, told: bool | None) -> bool:
     return any(texts) or not cells[0].strip()
 
 
-def _heads_names(header: list[str] | None, cells: list[str]) -> bool:
-    """Tell whether the header says that the first column holds names although they are numbers."""
-    return header is not None and (len(header) == len(cells) - 1 or not header[0].strip())
+def _check_ends(header: list[str], cells: list[str], line: int, source: str) -> None:
+    """Refuse lines that end in a delimiter, whose columns would be shifted, and a comment above a table."""
+    behind = len(cells) - len(header)
+    if behind == 1 and header[0].startswith("#"):
+        raise ValueError(
+            f"{source}, line 1: {header[0]!r} is a comment, or the name of a column; remove it, or the '#'"
+        )
+    unnamed = behind == 1 and _number(cells[0]) is not None
+    if len(cells) > 1 and not cells[-1].strip() and (unnamed or (behind == 0 and not header[-1].strip())):
+        raise ValueError(
+            f"{source}, line {line}: the line ends in a delimiter, or its last value is missing; remove the delimiter, "
+            "or name all columns"
+        )
 
 
 def _code(column: tuple[str, ...]) -> tuple[np.ndarray, int, Names]:

@@ -86,6 +86,19 @@ def test_years_are_names_if_the_user_says_so(tmp_path):
     assert read_data(tmp_path / "y.csv", header=False).names == (("country", "x", "y"), None)
 
 
+def test_numbers_are_names_of_rows_if_the_user_says_so(tmp_path):
+    path = tmp_path / "y.csv"
+    path.write_text("id,a,b\n7,1,2\n8,3,4\n")
+    table = read_data(path, row_names=True)
+    assert table.names == (("7", "8"), ("a", "b")) and table.values.tolist() == [[1, 2], [3, 4]]
+    assert read_data(path, row_names=False).names == (None, ("id", "a", "b"))
+    path.write_text("7,1,2\n8,3,4\n")
+    assert read_data(path, row_names=True).names == (("7", "8"), None)
+    path.write_text("t,id,a\nT,7,2\nB,8,4\n")
+    table = read_data(path, row_names=True, labels="t")
+    assert table.names == (("7", "8"), ("a",)) and table.labels["t"].tolist() == ["T", "B"]
+
+
 def test_a_header_may_leave_the_column_of_names_out(tmp_path):
     table = text(tmp_path / "r.tsv", "a\tb\nx\t1\t2\ny\t3\tNA\n")
     assert table.names == (("x", "y"), ("a", "b"))
@@ -94,7 +107,7 @@ def test_a_header_may_leave_the_column_of_names_out(tmp_path):
 
 
 def test_blank_lines_quotes_and_marks_of_encodings(tmp_path):
-    table = text(tmp_path / "q.csv", '\ufeffname,"a, b",c\n\nx,1e3,-inf\n"y ""z""", 2 ,nan\n\n')
+    table = text(tmp_path / "q.csv", '\ufeffname,"a, b",c\n\nx,1e3,-inf\n"y ""z""", 2 ,nan\n\n,,\n')
     assert table.names == (("x", 'y "z"'), ("a, b", "c"))
     np.testing.assert_array_equal(table.values, [[1000, -np.inf], [2, np.nan]])
 
