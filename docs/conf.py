@@ -50,6 +50,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "within_subsection_order": ExplicitOrder([f"{name}.py" for name in ORDER]),
     "abort_on_example_error": True,
     "plot_gallery": True,
+    "capture_repr": (),  # what an example tells it prints
     "show_memory": False,
     "remove_config_comments": True,
     "download_all_examples": False,

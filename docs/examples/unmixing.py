@@ -17,7 +17,7 @@ from nnfactor.plots import components_plot, images_plot
 
 scene = np.asarray(load_indian_pines().tensor, dtype="float32")[20:80, 20:80]
 height, width, n_bands = scene.shape
-scene.shape
+print(scene.shape)
 
 # %%
 # Pixels are samples. Neighbouring bands have similar values: the penalty `Smooth` says so.
