@@ -38,6 +38,7 @@ html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
 
 autosummary_generate = True
+autosummary_ignore_module_all = False
 autodoc_typehints = "none"  # docstrings give types in words
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
