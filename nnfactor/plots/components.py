@@ -170,7 +170,7 @@ def _draw_components(factors: Factors, mode: Any, components: Any, look: _Look, 
         whole("n_top", look.n_top, also="None or ")
     look = replace(look, n_top=look.n_top or (10 if few else 5))
     if look.kind == "heatmap" or (look.kind == "auto" and len(modes) > 1 and not few):
-        return _heatmaps(modes, chosen, look, axes)
+        return _heatmaps(factors, modes, chosen, look, axes)
     draw = partial(_single, factors, modes[0]) if len(modes) == 1 else partial(_rows, factors, modes)
     return draw(chosen, look, axes)
 
@@ -234,11 +234,12 @@ def _rows(names: Factors, modes: list[Mode], chosen: list[int], look: _Look, axe
     return panels
 
 
-def _heatmaps(modes: list[Mode], chosen: list[int], look: _Look, axes: Any) -> np.ndarray:
+def _heatmaps(names: Factors, modes: list[Mode], chosen: list[int], look: _Look, axes: Any) -> np.ndarray:
     """Draw a heat map for each mode."""
     panels = many_axes(axes, len(modes), len(modes), (3.2 + 0.03 * len(chosen), 4.2))
     for ax, mode in zip(panels, modes, strict=True):
-        image = draw_heatmap(ax, mode, [j for j in chosen if j < mode.factor.shape[1]], look.cmap)
+        own = [j for j in chosen if j < mode.factor.shape[1]]
+        image = draw_heatmap(ax, mode, own, [names.title_of(j, False) for j in own], look.cmap)
         ax.set_title(mode.name)
     color_bar(panels[-1], image, "share of the largest entry")
     return panels

@@ -173,7 +173,7 @@ def read_edges(graph: Any, n: int) -> np.ndarray:
     return pairs
 
 
-def draw_heatmap(ax: Axes, mode: Mode, components: Sequence[int], cmap: str | None) -> Any:
+def draw_heatmap(ax: Axes, mode: Mode, components: Sequence[int], titles: Sequence[str], cmap: str | None) -> Any:
     """Draw all components of a mode as columns, each divided by its largest entry; returns the image."""
     F = mode.factor[:, components]
     most = np.abs(F).max(0)
@@ -185,8 +185,11 @@ def draw_heatmap(ax: Axes, mode: Mode, components: Sequence[int], cmap: str | No
         whole_ticks(ax.yaxis)
     step = next((s for s in (1, 2, 5, 10, 20, 50) if len(components) / s <= FEW), 100)
     columns = np.arange(0, len(components), step)
-    ax.set_xticks(columns, [str(j) for j in list(components)[::step]], fontsize="small")
-    ax.set_xlabel("component")
+    shown_titles = list(titles)[::step]
+    upright = 90 if max(map(len, shown_titles)) > 3 else 0
+    ax.set_xticks(columns, shown_titles, fontsize="small", rotation=upright)
+    if not upright:
+        ax.set_xlabel("component")
     return image
 
 

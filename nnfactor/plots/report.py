@@ -164,9 +164,9 @@ def render(results: Results) -> str:
     """Write the page as text."""
     sections, links = [], {}
     if results.ranks or (results.folder / "selection_plot.png").exists():
-        links["ranks"] = "Number of components"
+        links["ranks"] = "Number of components" if len(results.solutions) > 1 else "The fit"
         sections.append(section("ranks", links["ranks"], _choice(results)))
-    links["solutions"] = "Solutions"
+    links["solutions"] = "Solutions" if len(results.solutions) > 1 else "The solution"
     shown = results.suggested if results.suggested is not None else results.solutions[-1].rank
     parts = [_show_solution(results, solution, solution.rank == shown) for solution in results.solutions]
     sections.append(section("solutions", links["solutions"], parts))
@@ -185,16 +185,16 @@ def _choice(results: Results) -> list[str]:
         text = f"What the choice goes by{over}{told}. The numbers are in the table of ranks."
         parts.append(picture(file.read_bytes(), text))
     if results.ranks:
-        marked = [i for i, rank in enumerate(ranks) if rank == results.suggested]
+        marked = [i for i, rank in enumerate(ranks) if rank == results.suggested and len(ranks) > 1]
         columns = {name: values for name, values in results.ranks.items() if name != "suggested"}
-        parts.append(table("Ranks; the suggested one is marked" if marked else "Ranks", columns, marked))
+        parts.append(table("Ranks; the suggested one is marked" if marked else "Results", columns, marked))
     files = ("all_solutions_stat.tsv", "held_out.tsv", "selection_plot.png", "selection_plot.pdf")
     return [*parts, file_links(results.folder, [p for name in files if (p := results.folder / name).exists()])]
 
 
 def _show_solution(results: Results, solution: Solution, is_open: bool) -> str:
     """Show the components of a solution, what is largest in them, its restarts and its files."""
-    suggested = results.suggested is not None and solution.rank == results.suggested
+    suggested = len(results.solutions) > 1 and results.suggested is not None and solution.rank == results.suggested
     parts = [_draw(solution)]
     for name, (values, components, rows) in solution.features.items():
         parts.append(_largest(f"Largest {name} of every component", values, components, rows))

@@ -196,6 +196,8 @@ def test_components_have_the_names_that_are_given():
         "b",
         "c",
     ]
+    (heat,) = components_plot([V, U], kind="heatmap", names={"components": ["sky", "sea", "land"]}, axes=axes())
+    assert labels(heat.get_xticklabels()) == ["sky", "sea", "land"]
     with pytest.raises(ValueError, match="names of components are 2; the model has 3"):
         components_plot([V, U], names={"components": ["a", "b"]})
 
