@@ -35,6 +35,7 @@ from nnfactor.plots import (
     scree_plot,
     selection_plot,
 )
+from nnfactor.plots.read import read_model
 
 matplotlib.use("agg")
 
@@ -75,34 +76,39 @@ MAKE = {
 }
 
 
+@pytest.fixture(autouse=True)
+def no_open_figures():
+    """Whatever a test of this process has left open: figures are counted here."""
+    plt.close("all")
+    yield
+    plt.close("all")
+
+
 @pytest.fixture(scope="module")
 def fitted():
     return {name: make() for name, make in MAKE.items()}
 
 
 def components(model, X, new):
-    rows = (1, K) if not hasattr(model, "core_") and len(getattr(model, "factors_", ())) == 1 else None
-    if type(model).__name__ == "PARAFAC2":
-        rows = K, 3
-    n_modes = {"SULF": 2, "Coupled": 4, "NTF": 3, "NGE": 3, "NTD": 3}.get(type(model).__name__, 1)
-    rows = rows or (max(K, 3 if hasattr(model, "core_") else 0), n_modes)
-    return components_plot(model, axes=new(*rows))
+    factors = read_model(model)
+    modes = factors.select(None)
+    return components_plot(model, axes=new(1, K) if len(modes) == 1 else new(factors.n_components, len(modes)))
+
+
+def features(model):
+    """The factor of the first mode that is not the samples'."""
+    return read_model(model).modes[1].factor
 
 
 def comparison(model, X, new):
-    return component_comparison_plot({"one": model, "two": model}, mode=1, axes=new(1, model_rank(model, 1)))
-
-
-def model_rank(model, mode):
-    factors = list(model.factors_.values())[1:] if isinstance(model.factors_, dict) else model.factors_
-    return model.evolving_[0].shape[1] if hasattr(model, "evolving_") else factors[mode - 1].shape[1]
+    return component_comparison_plot({"one": model, "two": model}, mode=1, axes=new(1, features(model).shape[1]))
 
 
 # name -> (how it is called, the models of which it says that it is not for them)
 PLOTS = {
     "components": (components, {}),
     "comparison": (comparison, {}),
-    "images": (lambda m, X, new: images_plot(m, mode=1, image_shape=shape_of(m, X), ax=new(1, 1)[0, 0]), {}),
+    "images": (lambda m, X, new: images_plot(m, mode=1, image_shape=(len(features(m)), 1), ax=new(1, 1)[0, 0]), {}),
     "scree": (lambda m, X, new: scree_plot([m, m], X, ax=new(1, 1)[0, 0]), {}),
     "optimisation": (lambda m, X, new: optimisation_diagnostic_plot(m, ax=new(1, 1)[0, 0]), {}),
     "histogram": (
@@ -121,13 +127,6 @@ PLOTS = {
         {"NTD": "use core_element_plot"},
     ),
 }
-
-
-def shape_of(model, X):
-    d = len(model.evolving_[0]) if False else None
-    factors = list(model.factors_.values())[1:] if isinstance(model.factors_, dict) else model.factors_
-    d = sum(map(len, model.evolving_)) if hasattr(model, "evolving_") else len(factors[0])
-    return (d // 2, 2) if d % 2 == 0 else (d, 1)
 
 
 def draw(plot, model, X):
