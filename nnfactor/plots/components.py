@@ -111,19 +111,19 @@ def components_plot(
     """Draw the components of a model over the rows of its modes.
 
     One mode has a panel for each component. Several have a row of panels for each component, and with more than twelve
-    components one heat map for each mode. A consensus has its spread around the medians.
+    components one heat map for each mode. Features have `feature_names_in_`, a consensus its spread around the medians.
 
     Parameters
     ----------
     model : fitted factorization, RankSelection, Consensus, or list of factors (d, k), samples first
-    mode : int, str or list of them; default: features of matrices and views, all of tensors. mode_names : list of str
+    mode : int, str or list of them; default: the features of matrices and of views, all modes of tensors
     components : sequence of int, default all
     kind : {"auto", "lines", "points", "columns", "bars", "image", "mutations", "graph", "heatmap"}
         "auto" goes by what is there: an image or positions; the 96 mutation channels, known by names such as A[C>A]G,
         in their six groups and as shares; names that are rising numbers (wavelengths) as curves over them; other names
         as bars of the largest entries; few rows as columns; samples as points, else curves. "heatmap": all components
         of a mode in one panel, each divided by its largest entry.
-    names : sequence by mode such as `(None, genes)`, or mapping of mode to names; of "components" too
+    names, mode_names : by mode, such as `(None, genes)`; names may be a mapping, which takes "components" as well
     image_shape : (height, width[, 3]), of those modes whose rows are pixels: features, or samples that are a map
     positions : (n_nodes, 2) array, of those modes whose rows are the nodes of a graph
     graph : Graph, adjacency (n_nodes, n_nodes) or pairs of nodes (m, 2); default `graph_` of the model
