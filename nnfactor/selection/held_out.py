@@ -73,6 +73,10 @@ GROWS = 1.1
 
 ROUGH_FITS = 1e-4  # least `tol` of fits of a fold, for the same reason; their starts by least squares have `ROUGH`
 
+MOST_ITERATIONS = (
+    500  # of fits of a fold: with about as many components as columns they go on for ever towards no error
+)
+
 NOT_OF_BASES = ("n_components", "n_init", "init", "random_state", "normalize")
 
 
@@ -178,8 +182,9 @@ def predict_block(estimators: Sequence[NMF], X: Any, weights: Any, fold: tuple[n
 def _make_fold(estimator: NMF, order: int) -> NMF:
     """Make an estimator for the data that a fold keeps; a start that the user made is one of all data."""
     init = estimator.init if isinstance(estimator.init, str) else "auto"
-    tol = max(estimator.tol, ROUGH_FITS)
-    return clone(estimator).set_params(init=init, n_init=STARTS.get(order, OTHER_STARTS), tol=tol, **plain(estimator))
+    rough = {"tol": max(estimator.tol, ROUGH_FITS), "max_iter": min(estimator.max_iter, MOST_ITERATIONS)}
+    starts = STARTS.get(order, OTHER_STARTS)
+    return clone(estimator).set_params(init=init, n_init=starts, **rough, **plain(estimator))
 
 
 def _fit_all(fits: Sequence[Any], X: Any, weights: Any) -> list[Any]:

@@ -18,7 +18,9 @@ from .sparse_tensor import SparseTensor
 from .stored_entries import StoredEntries
 from .weighted import WeightedDense
 
-FEW = 0.07  # of the entries hidden: up to here it is faster to correct sums over all entries
+# Of the entries hidden, up to which it is faster to correct sums over all entries; but for small data, with which the
+# problems of a batch fit into one product, and are corrected one by one.
+FEW, SMALL = 0.07, 1 << 15
 
 Weigh = Callable[[Data], Data]  # from data, 0 where entries are hidden, to the same with their weights
 
@@ -88,7 +90,7 @@ def _split(
 def _weigh_dense(W: Tensor, zeros_are_free: bool) -> Weigh:
     """Give dense data their weights: few hidden entries by corrections, unless a zero in their place costs infinity."""
     binary = bool(((W == 0) | (W == 1)).all())
-    few = binary and zeros_are_free and float((W == 0).double().mean()) <= FEW
+    few = binary and zeros_are_free and W.numel() > SMALL and float((W == 0).double().mean()) <= FEW
 
     def weigh(data: Data) -> Data:
         X, w = cast(Dense, data).X, W.to(data.device, data.dtype)
