@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx_gallery.sorting import ExplicitOrder
 
 import nnfactor
@@ -20,7 +21,6 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates", "examples"]
@@ -30,12 +30,15 @@ default_role = "literal"
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 
+html_math_renderer = "mathml"  # formulas that every browser shows without a request
 html_theme = "pydata_sphinx_theme"
 html_title = f"nnfactor {release}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2, "secondary_sidebar_items": ["page-toc"]}
+
+html_sidebars: dict[str, list[str]] = {"*": []}  # pages without pages below them take the whole width
 
 autosummary_generate = True
 autosummary_ignore_module_all = False
@@ -103,8 +106,15 @@ def colour_examples(app: Any, doctree: nodes.document) -> None:
             block["language"] = "pycon"
 
 
+def write_math(translator: Any, node: nodes.math | nodes.math_block) -> None:
+    """Write a formula as MathML."""
+    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
 def setup(app: Any) -> None:
     """Register these, the first before numpydoc reads a docstring and the second after it."""
+    app.add_html_math_renderer("mathml", (write_math, None), (write_math, None))
     app.connect("doctree-read", colour_examples)
     app.connect("autodoc-process-docstring", set_formulas_apart, priority=400)
     app.connect("autodoc-process-docstring", keep_plain_text, priority=600)

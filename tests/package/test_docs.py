@@ -1,12 +1,15 @@
 """Pages of the documentation name all that is public, and nothing that is not there."""
 
 import re
+import shlex
+import sys
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import nnfactor
+from nnfactor import cli
 
 MODULES = {"core", "graphs", "kernels", "metrics", "penalties"}  # each has sections of its own
 
@@ -48,3 +51,17 @@ def test_the_table_of_models_names_every_estimator_once_or_more():
 def test_every_example_is_in_the_gallery():
     order = re.search(r"ORDER = \((.*)\)", (DOCS / "conf.py").read_text()).group(1)
     assert {p.stem for p in (DOCS / "examples").glob("*.py")} <= set(re.findall(r"\w+", order))
+
+
+def test_the_commands_of_five_minutes_write_what_the_page_names(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    page = (DOCS / "five_minutes.md").read_text()
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(re.findall(r"^    >>> (.*)", page.partition("## Fifteen")[0], re.M)), {})
+    commands = re.findall(r"^\$ nnfactor (.*)", page, re.M)
+    assert commands
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", ["nnfactor", *shlex.split(command)])
+        assert cli.main() == 0
+    named = re.findall(r"^\| `([\w/.]+)`", page.partition("## Two commands")[2].partition("## What")[0], re.M)
+    assert named and all((tmp_path / "my_data_NMF" / name).exists() for name in named)
