@@ -44,7 +44,7 @@ class Progress:
     @cached_property
     def factors(self) -> dict[str, Tensor]:
         """Copy the factors of the best problem, when they are first asked for."""
-        best = find_best(self.objectives)
+        best = find_lowest(self.objectives)
         return {name: (F[best] if self.batched else F).clone() for name, F in self.state.items()}
 
     @property
@@ -77,7 +77,7 @@ def close_callbacks(callbacks: Sequence[Callback]) -> None:
         getattr(callback, "close", lambda: None)()
 
 
-def find_best(objectives: np.ndarray) -> int:
+def find_lowest(objectives: np.ndarray) -> int:
     """Find the lowest objective; NaN are the last choice."""
     return int(np.where(np.isnan(objectives), np.inf, objectives).argmin())
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...factors import stack_problems
 from ...terms.base import Term, add_direct_values, select_problems
-from .progress import LOG, Callback, Progress, close_callbacks, find_best
+from .progress import LOG, Callback, Progress, close_callbacks, find_lowest
 from .result import Row, Run
 
 State = dict[str, Any]
@@ -109,7 +109,7 @@ class Record:
 
     def report(self, state: State, now: np.ndarray) -> None:
         """Tell the user of a reading; a callback or the time may end the run."""
-        audience, best = self.audience, find_best(now)
+        audience, best = self.audience, find_lowest(now)
         if (audience.verbose or LOG.isEnabledFor(logging.DEBUG)) and self.iteration:
             reached = f"iteration {self.iteration}: objective {now[best]:.6g}, {len(now)} running"
             LOG.debug("%s: %s", audience.name, reached)
