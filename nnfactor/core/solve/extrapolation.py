@@ -158,8 +158,9 @@ def nested(
         kept = {name: choose(good, new[name], F) for name, F in now.items()}
         weight = torch.where(good, (LONGER * memory["weight"]).clamp(max=LONGEST), memory["weight"] / SHORTER)
         reached = torch.where(good, value, memory["value"])
-        memory = {"before": now, "weight": weight, "value": reached}
-        return {"factors": {**factors, **kept}, "objective": reached, "kept": good, "memory": memory}
+        settled = good | ~memory["good"]  # a sweep without momentum that raises the value has reached its rounding
+        memory = {"before": now, "weight": weight, "value": reached, "good": good}
+        return {"factors": {**factors, **kept}, "objective": reached, "kept": settled, "memory": memory}
 
     return plain if within is None else sweep
 
@@ -167,7 +168,8 @@ def nested(
 def _start_search(terms: Sequence[Term], factors: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> dict[str, Any]:
     """Return the memory before the first sweep, which extrapolates nothing."""
     value = add_values(terms, factors)
-    return {"before": now, "weight": torch.full_like(value, STEP), "value": value}
+    good = torch.ones_like(value, dtype=torch.bool)
+    return {"before": now, "weight": torch.full_like(value, STEP), "value": value, "good": good}
 
 
 def bmme(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:

@@ -125,6 +125,14 @@ def problem(batch=()):
     return as_data(X), rows, factors | {"P": rows.polar(M, M)}
 
 
+def test_restarts_that_reach_the_rounding_of_their_objective_stop():
+    """A sweep without momentum that does not lower the objective any more is the end, not one more sweep discarded."""
+    rng = np.random.default_rng(0)
+    X = np.einsum("ik,jk,lk->ijl", rng.random((20, 3)), rng.random((8, 3)), rng.random((6, 3)))
+    for seed in range(4):
+        assert PARAFAC2(2, init="random", random_state=seed, max_iter=400).fit(X).converged_
+
+
 @pytest.mark.parametrize("batch", [(), (2,)])
 def test_half_gradients_are_those_of_autograd(batch):
     data, rows, factors = problem(batch)
