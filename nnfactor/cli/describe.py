@@ -37,7 +37,8 @@ def find_model(name: str) -> Any:
 
 def model_parameters(cls: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters that a command line can set."""
-    return {name: p for name, p in inspect.signature(cls).parameters.items() if name not in TOLD_OTHERWISE}
+    found = inspect.signature(cls, eval_str=True).parameters
+    return {name: p for name, p in found.items() if name not in TOLD_OTHERWISE}
 
 
 def _texts(cls: Any) -> dict[str, str]:

@@ -5,7 +5,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal, get_args, get_origin
 
 import nnfactor
 
@@ -36,7 +36,8 @@ def make_estimator(model: str, parameters: Mapping[str, Any], given: Mapping[str
             raise UserError(
                 f"{model} has no option {option}{nearest(option, options)}; --model {model} --help lists them"
             )
-    values = {name: read_parameter(name, text) for name, text in parameters.items()} | dict(given)
+    words = {name: words_of(known[name].annotation) for name in parameters}
+    values = {k: text if text in words[k] else read_parameter(k, text) for k, text in parameters.items()} | dict(given)
     missing = [name for name, p in known.items() if p.default is inspect.Parameter.empty and name not in values]
     if missing:
         option = "-k" if missing[0] in rank_names(cls) else f"--{missing[0].replace('_', '-')}"
@@ -48,6 +49,12 @@ def rank_names(cls: Any) -> tuple[str, ...]:
     """Return the parameter that `-k` sets, if there is one: the first, a number of components."""
     names = ("n_components", "ranks", "n_clusters")
     return tuple(name for name in names if name in model_parameters(cls))
+
+
+def words_of(annotation: Any) -> list[Any]:
+    """List the words that a parameter takes, from its `Literal`s: "nan" is one of `missing`, and no number there."""
+    inside = get_args(annotation)
+    return list(inside) if get_origin(annotation) is Literal else [w for part in inside for w in words_of(part)]
 
 
 def read_parameter(name: str, value: Any) -> Any:

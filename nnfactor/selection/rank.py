@@ -71,7 +71,7 @@ class RankSelection:
         return self.models[self.rank]
 
     def __repr__(self) -> str:
-        ranks = list(self.models)
+        ranks = [int(k) for k in self.table["rank"]]
         return f"RankSelection(rank={self.rank}, criterion={self.criterion!r}, ranks={ranks[0]}..{ranks[-1]})"
 
     def _repr_html_(self) -> str:

@@ -108,6 +108,14 @@ def test_every_parameter_can_be_set_and_in_a_file_too(here):
     assert file.max_iter == 40 and fewer.max_iter == 5
 
 
+def test_words_of_a_parameter_are_no_numbers(here):
+    text = (here / "iris.csv").read_text().replace("5.1,", ",", 1)
+    (here / "holes.csv").write_text(text)
+    run("fit holes.csv -k 2 --seed 0 --missing nan --normalize none --no-plots")
+    model = model_of(here / "holes_NMF")
+    assert (model.missing, model.normalize) == ("nan", None)
+
+
 def test_arrays_come_from_files(here):
     np.save("known.npy", np.where(np.arange(2) < 1, np.ones((4, 2)), np.nan))
     run("fit iris.csv -k 2 --seed 0 --fixed {'U1':'@known.npy'} --no-plots")
