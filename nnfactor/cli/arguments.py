@@ -136,6 +136,12 @@ def _add_data(parser: Parser) -> None:
     )
     group.add_argument("--key", help="which array of a file with several; a layer of .h5ad")
     group.add_argument("--long", action="store_true", help="text files list entries: row, column, ..., value")
+    for name, what in (
+        ("header", "the first line names the columns"),
+        ("row-names", "the first column names the rows"),
+    ):
+        told = f"say whether {what}, where a text file leaves it open"
+        group.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=None, help=told)
     group.add_argument("--transpose", action="store_true", help="the file has samples as columns")
     group.add_argument("--labels", metavar="WHERE", help="obs:NAME (a column of the data file), FILE or FILE:COLUMN")
     group.add_argument("--weights", metavar="FILE", help="a weight for every entry; 0 hides it")

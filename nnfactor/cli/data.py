@@ -68,7 +68,8 @@ def _is_stack(tables: Sequence[Table]) -> bool:
 
 
 def _read(path: str, arguments: Namespace, column: str | None) -> Table:
-    table = read_data(path, key=arguments.key, long=arguments.long, labels=column)
+    layout = {name: getattr(arguments, name, None) for name in ("header", "row_names")}
+    table = read_data(path, key=arguments.key, long=arguments.long, labels=column, **layout)
     if not arguments.transpose:
         return table
     if len(table.values.shape) != 2:

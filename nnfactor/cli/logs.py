@@ -15,19 +15,25 @@ LOGGER = logging.getLogger("nnfactor.cli")
 @contextmanager
 def follow(folder: ResultFolder, quiet: bool) -> Iterator[logging.Logger]:
     """Write the log of a run to its folder, and to standard error unless that should be quiet."""
-    handlers: list[logging.Handler] = [logging.FileHandler(folder.file("log.txt"), encoding="utf-8")]
-    handlers[0].setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    with tell(quiet, handlers) as log:
-        yield log
+    package, file = logging.getLogger("nnfactor"), logging.FileHandler(folder.file("log.txt"), encoding="utf-8")
+    file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = package.level
+    package.addHandler(file)  # what fits tell goes to the file, too
+    package.setLevel(logging.INFO)
+    try:
+        with tell(quiet) as log:
+            yield log
+    finally:
+        package.setLevel(level)
+        package.removeHandler(file)
+        file.close()
 
 
 @contextmanager
-def tell(quiet: bool, handlers: list[logging.Handler] | None = None) -> Iterator[logging.Logger]:
+def tell(quiet: bool) -> Iterator[logging.Logger]:
     """Tell what happens, and every warning as one line."""
-    handlers = list(handlers or ())
-    if not quiet:
-        handlers.append(logging.StreamHandler(sys.stderr))
-        handlers[-1].setFormatter(logging.Formatter("nnfactor: %(message)s"))
+    handler = logging.NullHandler() if quiet else logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("nnfactor: %(message)s"))
     level = LOGGER.level
     told: set[str] = set()
 
@@ -37,8 +43,7 @@ def tell(quiet: bool, handlers: list[logging.Handler] | None = None) -> Iterator
             told.add(text)
             LOGGER.warning("warning: %s", text)
 
-    for handler in handlers:
-        LOGGER.addHandler(handler)
+    LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
@@ -47,6 +52,5 @@ def tell(quiet: bool, handlers: list[logging.Handler] | None = None) -> Iterator
             yield LOGGER
     finally:
         LOGGER.setLevel(level)
-        for handler in handlers:
-            LOGGER.removeHandler(handler)
-            handler.close()
+        LOGGER.removeHandler(handler)
+        handler.close()

@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # help and version of argparse
         return int(end.code or 0)
     except KeyboardInterrupt:
-        print("nnfactor: interrupted", file=sys.stderr)
+        print("nnfactor: interrupted; the same command goes on with what is written", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `nnfactor info X | head`
         sys.stderr.close()

@@ -18,8 +18,8 @@ from .values import make_estimator, rank_names
 
 # What a TOML file may set beside the parameters of the model: long options by their names.
 SETTINGS = (
-    "data", "key", "long", "transpose", "labels", "weights", "model", "k", "n_init", "seed", "output_dir", "name",
-    "checkpoint", "total_workers", "worker_index", "criterion", "no_plots", "quiet",
+    "data", "key", "long", "header", "row_names", "transpose", "labels", "weights", "model", "k", "n_init", "seed",
+    "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion", "no_plots", "quiet",
 )  # fmt: skip
 
 DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}
@@ -110,7 +110,18 @@ class Request:
 
     def plan(self, given: Given) -> dict[str, Any]:
         """Collect everything that decides the outcome, but for the seed."""
-        names = ("verb", "model", "key", "long", "transpose", "labels", "n_init", "total_workers")
+        names = (
+            "verb",
+            "model",
+            "key",
+            "long",
+            "header",
+            "row_names",
+            "transpose",
+            "labels",
+            "n_init",
+            "total_workers",
+        )
         chosen = {name: getattr(self.words, name) for name in names}
         if self.words.verb == "select-rank":
             chosen["criterion"] = self.words.criterion

@@ -137,7 +137,19 @@ def _read_npz(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     with open(path, "rb") as opened, np.load(opened, allow_pickle=False) as file:
         if key is None and "format" in file.files and "shape" in file.files:  # scipy's
             return unnamed(sp.csr_array(sp.load_npz(path)), path)
-        return unnamed(file[choose(file.files, key, path)], path)
+        data = [name for name in file.files if _holds_data(file, name)]
+        return unnamed(file[choose(file.files if key is not None or not data else data, key, path)], path)
+
+
+def _holds_data(file: Any, name: str) -> bool:
+    """Tell from the head of an array whether it may be data: numbers in two dimensions at least."""
+    heads = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    with file.zip.open(f"{name}.npy") as opened:
+        read = heads.get(np.lib.format.read_magic(opened))
+        if read is None:  # names of fields beyond ASCII: no numbers
+            return False
+        shape, _, dtype = read(opened)
+    return len(shape) >= 2 and dtype.kind in "biuf"
 
 
 def _read_mtx(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:

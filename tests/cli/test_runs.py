@@ -108,6 +108,15 @@ def test_every_parameter_can_be_set_and_in_a_file_too(here):
     assert file.max_iter == 40 and fewer.max_iter == 5
 
 
+def test_what_a_text_file_leaves_open_can_be_said(here):
+    (here / "numbers.csv").write_text("1,2,3\n4,5,6\n7,8,9\n")
+    run("fit numbers.csv -k 1 --seed 0 --no-plots --name all")
+    run("fit numbers.csv -k 1 --seed 0 --no-plots --name named --header --row-names")
+    assert model_of(here / "all").components_.shape == (1, 3)
+    usages = read_data(here / "named" / "suggested_solution" / "usages.tsv", row_names=True)
+    assert usages.names[0] == ("4", "7") and model_of(here / "named").components_.shape == (1, 2)
+
+
 def test_words_of_a_parameter_are_no_numbers(here):
     text = (here / "iris.csv").read_text().replace("5.1,", ",", 1)
     (here / "holes.csv").write_text(text)

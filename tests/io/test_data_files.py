@@ -304,3 +304,11 @@ def test_zarr(tmp_path):
         read_data(tmp_path / "x.zarr", key="a")
     with pytest.raises(ValueError, match="holds no columns that labels='a' could name"):
         read_data(tmp_path / "x.zarr", labels="a")
+
+
+def test_the_only_data_of_an_npz_need_no_key(tmp_path):
+    X = np.arange(6.0).reshape(2, 3)
+    np.savez(
+        tmp_path / "named.npz", X=X, samples=np.array(["a", "b"]), classes=np.array([0, 1]), texts=np.array([["a"]])
+    )
+    np.testing.assert_array_equal(read_data(tmp_path / "named.npz").values, X)

@@ -28,6 +28,7 @@ from nnfactor.core.rules.m_matrix import m_matrix
 from nnfactor.core.rules.multiplicative import multiplicative
 from nnfactor.core.rules.projected_gradient import projected_gradient
 from nnfactor.core.solve import memory_budget as room
+from nnfactor.core.solve.history.result import find_best
 from nnfactor.models import SemiNMF
 from nnfactor.models.shared import base
 from nnfactor.models.shared import fitting as together
@@ -365,7 +366,7 @@ class TestRestarts:
         plain = make(key, n_init=3, random_state=0).fit(X, Y)
         assert set(plain.restarts_) == {"loss", "n_iter", "factors"}
         model = make(key, n_init=3, random_state=0, keep_embeddings=True).fit(X, Y)
-        embeddings, best = model.restarts_["embeddings"], int(np.argmin(model.restarts_["loss"]))
+        embeddings, best = model.restarts_["embeddings"], find_best(model.restarts_["loss"], torch.float64)
         assert embeddings.shape == (3, 12, 3)
         np.testing.assert_allclose(embeddings[best], model.embedding_, rtol=1e-12)
         np.testing.assert_allclose(model.restarts_["factors"][0][best], model.factors_[0], rtol=1e-12)
@@ -374,7 +375,7 @@ class TestRestarts:
     @every
     def test_every_factorization_has_them(self, key):
         model = make(key, n_init=2, random_state=0, max_iter=10).fit(X, Y)
-        best = int(np.argmin(model.restarts_["loss"]))
+        best = find_best(model.restarts_["loss"], torch.float64)
         assert model.restarts_["loss"].shape == model.restarts_["n_iter"].shape == (2,)
         for stack, F in zip(model.restarts_["factors"], model.factors_, strict=True):
             np.testing.assert_allclose(stack[best], F, rtol=1e-12)

@@ -14,6 +14,7 @@ from sklearn.pipeline import make_pipeline
 
 from nnfactor import NMF, NTF, batch_fit
 from nnfactor.core.factors import sort_components
+from nnfactor.core.solve.history.result import find_best
 from nnfactor.core.terms.penalties import L1
 
 X = blocks(20, 9, seed=4)
@@ -56,7 +57,7 @@ def test_restarts_are_published_alike():
     model = NMF(3, **settings(n_init=4, keep_embeddings=True)).fit(X)
     shown = model.restarts_
     np.testing.assert_allclose(np.linalg.norm(shown["factors"][0], axis=-2), 1, rtol=1e-12)
-    best = int(np.argmin(shown["loss"]))
+    best = find_best(shown["loss"], torch.float64)
     np.testing.assert_allclose(shown["embeddings"][best], model.embedding_)
     np.testing.assert_allclose(shown["factors"][0][best], model.factors_[0])
 
