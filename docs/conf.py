@@ -58,7 +58,7 @@ sphinx_gallery_conf: dict[str, Any] = {
     "show_memory": False,
     "remove_config_comments": True,
     "download_all_examples": False,
-    "min_reported_time": 1_000_000,
+    "write_computation_times": False,
 }
 
 

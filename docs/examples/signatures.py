@@ -44,5 +44,4 @@ print((unit(planted) @ unit(agreed.components).T).max(axis=1).round(3))
 
 # %%
 # **The full run** reads your own table, `read_data("counts.tsv").values.T` (samples as rows), tries 1 to 25 signatures
-# with 100 restarts each, and resamples: `batch_fit(estimators, [rng.poisson(counts) for _ in estimators])`. Genomes of
-# some thousand samples take minutes on two cores.
+# with 100 restarts each, and resamples: `batch_fit(estimators, [rng.poisson(counts) for _ in estimators])`.

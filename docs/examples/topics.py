@@ -48,6 +48,5 @@ for name in names:
     print(f"{name:14}", shares[np.array(source) == name].mean(axis=0).round(2))
 
 # %%
-# **The full run** takes a corpus: `CountVectorizer` on your files, or `nnfactor.io.read_data("counts.mtx")`. Sparse
-# counts of some hundred thousand texts fit in memory; beyond that use `batch_size=5000`, or `partial_fit`. For the
-# number of topics ask `select_rank`.
+# **The full run** takes a corpus: `CountVectorizer` on your files, or `nnfactor.io.read_data("counts.mtx")`. Where the
+# counts do not fit in memory use `batch_size=5000`, or `partial_fit`. For the number of topics ask `select_rank`.
