@@ -170,7 +170,7 @@ NEEDED = {
 }
 
 
-@pytest.mark.parametrize("name, content, options, message", BAD)
+@pytest.mark.parametrize("name, content, options, message", BAD, ids=[f"{i} {row[0]}" for i, row in enumerate(BAD)])
 def test_bad_files_are_refused_in_one_line(tmp_path, name, content, options, message):
     path = tmp_path / name
     for package in NEEDED.get(path.suffix, ()):
