@@ -26,7 +26,7 @@ from .data import Given
 from .errors import UserError
 from .folder import JOBS, SUGGESTED, ResultFolder, remove, write_table_file, written
 from .logs import LOGGER
-from .pictures import draw
+from .pictures import can_draw, draw
 from .solutions import MODEL, summary, write_solution
 
 
@@ -209,10 +209,14 @@ def finish(folder: ResultFolder, work: Work, given: Given, pictures: bool) -> No
     )
     if reason:
         LOGGER.info("suggested rank: %s", reason)
-    if pictures:
-        draw(folder)
     folder.write_metadata(finished=True)
     remove(folder.file(JOBS))
+    if pictures and can_draw():
+        draw(folder)
+    elif pictures:
+        LOGGER.info(
+            "no pictures, for matplotlib is missing: pip install 'nnfactor[plot]', nnfactor plot %s", folder.path
+        )
     LOGGER.info("wrote %s", folder.path)
 
 

@@ -257,6 +257,15 @@ def test_transform_takes_columns_by_name_and_predicts(here):
     np.testing.assert_array_equal(np.load("all.npy"), model.transform(IRIS.data))
 
 
+def test_without_matplotlib_there_are_results_and_no_pictures(here, monkeypatch):
+    monkeypatch.setattr("nnfactor.cli.pictures.importlib.util.find_spec", lambda name: None)
+    run("fit iris.csv -k 2 --seed 0")
+    assert json.loads((here / "iris_NMF" / "metadata.json").read_text())["finished"]
+    assert "matplotlib is missing" in (here / "iris_NMF" / "log.txt").read_text()
+    assert not list((here / "iris_NMF").rglob("*.png"))
+    run("plot iris_NMF", status=2)
+
+
 def test_consensus_and_exports(here):
     run("fit iris.csv -k 2 --n-init 6 --init random --seed 0 --no-plots")
     run("consensus iris_NMF")
