@@ -15,10 +15,15 @@ from .folder import SOLUTIONS, ResultFolder, written
 from .solutions import MODEL, NAMES, component_names
 
 
+def can_draw() -> bool:
+    """Tell whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
 def draw(folder: ResultFolder) -> None:
     """Draw the components of every solution and the choice of a rank, and write `report.html`."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("pictures need matplotlib; pip install 'nnfactor[plot]', or say --no-plots")
+    if not can_draw():
+        raise UserError("pictures need matplotlib; pip install 'nnfactor[plot]'")
 
     from .. import plots
     from ..plots.report import write_report
