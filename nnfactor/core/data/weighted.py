@@ -176,7 +176,8 @@ def mean_curvature(data: Weighted) -> Tensor:
     def estimate() -> Tensor:
         columns, peak = prod(data.shape[data.cut :]), data.peak or 1.0
         mean = (data.total_weight() / peak / prod(data.shape)).to(data.dtype)
-        signs = torch.randint(2, (columns, PROBES), generator=torch.Generator().manual_seed(0))
+        same = torch.Generator("cpu").manual_seed(0)  # on every device
+        signs = torch.randint(2, (columns, PROBES), generator=same, device="cpu")
         z = (2 * signs - 1).to(data.device, data.dtype)
         y = data.weights_times(z) / peak - mean * z.sum(-2)
         t = data.weights_times_transposed(y) / peak - mean * y.sum(-2)

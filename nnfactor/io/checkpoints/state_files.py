@@ -127,8 +127,8 @@ def _decode_tensor(value: dict[str, Any], part: np.ndarray) -> Tensor:
     shape, stride, order = value["shape"], value["stride"], value["order"]
     dtype = getattr(torch, value["dtype"])
     once = [min(n, 1) if s == 0 else n for n, s in zip(shape, stride, strict=True)]
-    made = torch.empty_strided(once, stride, dtype=dtype)
-    dense = torch.from_numpy(part).view(dtype) if part.size else torch.empty(0, dtype=dtype)
+    made = torch.empty_strided(once, stride, dtype=dtype, device="cpu")
+    dense = torch.from_numpy(part).view(dtype) if part.size else torch.empty(0, dtype=dtype, device="cpu")
     back = [order.index(d) for d in range(len(order))]
     made.copy_(dense.view([once[d] for d in order]).permute(back))
     return made.expand(shape) if once != list(shape) else made

@@ -87,6 +87,7 @@ def test_the_table_says_what_must_be_written():
         "chunk",
         "floor",
         "peak",
+        "relaxes",
         "weighted",
         "stack_key",
     }
