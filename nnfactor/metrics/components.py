@@ -145,7 +145,7 @@ def percentage_variation(model: Any, X: Any = None, *, method: Literal["data", "
 
     Parameters
     ----------
-    model : a CP model
+    model : a CP model of one array, or its factors, samples first
     X : array, tensor or sparse matrix, samples first
         For method="data".
     method : {"data", "model"}
@@ -162,6 +162,11 @@ def percentage_variation(model: Any, X: Any = None, *, method: Literal["data", "
     [90.0, 10.0]
     """
     one_of("method", method, ("data", "model"))
+    if getattr(model, "_listed_views", False):
+        raise ValueError(
+            f"{type(model).__name__} models several arrays; their shares are apart: give the factors of one, as "
+            "[embedding, factor], or draw them with plots.percentage_variation_plot"
+        )
     squares = _component_lengths(_read_factors(model)) ** 2
     if method == "model":
         return 100 * squares / (squares.sum() or 1.0)

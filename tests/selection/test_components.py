@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from nnfactor import NMF, NTF
+from nnfactor import NMF, NTF, SULF
 from nnfactor.metrics import (
     core_consistency,
     degeneracy_score,
@@ -105,3 +105,9 @@ def test_fitted_estimators_are_models():
     split = split_half_similarity(NTF(2, random_state=0), X, n_splits=2, random_state=0)
     assert split.shape == (2,) and split.min() > 0.95
     assert split_half_similarity(NMF(1), torch.from_numpy(X[:, 0]), n_splits=1, random_state=0)[0] > 0.8
+
+
+def test_shares_of_several_arrays_are_not_one_number():
+    X = np.random.default_rng(0).random((12, 6))
+    with pytest.raises(ValueError, match="SULF models several arrays"):
+        percentage_variation(SULF(2, random_state=0, max_iter=5, tol=0).fit([X, X]), method="model")
