@@ -143,7 +143,10 @@ def _add_data(parser: Parser) -> None:
         told = f"say whether {what}, where a text file leaves it open"
         group.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=None, help=told)
     group.add_argument("--transpose", action="store_true", help="the file has samples as columns")
-    group.add_argument("--labels", metavar="WHERE", help="obs:NAME (a column of the data file), FILE or FILE:COLUMN")
+    group.add_argument(
+        "--labels", metavar="WHERE", help="a column of the data file (NAME or obs:NAME), FILE, FILE:COLUMN"
+    )
+    group.add_argument("--drop-columns", nargs="+", metavar="NAME", help="columns of the data file that are no data")
     group.add_argument("--weights", metavar="FILE", help="a weight for every entry; 0 hides it")
 
 

@@ -11,8 +11,13 @@ import numpy as np
 
 from ..io import Table, read_data, read_labels
 from .errors import UserError
+from .logs import LOGGER
 
 LISTS = ("CoTraining", "Coupled", "PARAFAC2", "PairwiseCoRegularizedSpectral", "SULF")  # `fit` takes a list of arrays
+
+UNLABELLED = (
+    "Coupled", "GraphNMF", "KernelNMF", "LNMF", "NMF", "NTD", "NTF", "PARAFAC2", "PolynomialNMF", "SemiNMF",
+)  # fmt: skip
 
 OF_SAMPLES = ("CoTraining", "PairwiseCoRegularizedSpectral", "SULF")  # all files have the same rows
 
@@ -47,9 +52,13 @@ def read_given(arguments: Namespace, model: str) -> Given:
     paths = list(arguments.data or ())
     if not paths:
         raise UserError(f"{arguments.verb} needs a data file; see nnfactor {arguments.verb} --help")
+    if arguments.labels and model in UNLABELLED:
+        raise UserError(
+            f"{model} uses no labels; leave --labels out, or say --drop-columns for a column that is no data"
+        )
     if len(paths) > 1 and model not in LISTS:
         raise UserError(f"{model} takes one data file, got {len(paths)}; several are for {', '.join(LISTS)}")
-    column = _column_of(arguments.labels)
+    column = column_of(arguments.labels, paths[0])
     tables = [_read(path, arguments, column if i == 0 else None) for i, path in enumerate(paths)]
     if model in OF_SAMPLES:
         _check_samples(tables)
@@ -69,7 +78,8 @@ def _is_stack(tables: Sequence[Table]) -> bool:
 
 def _read(path: str, arguments: Namespace, column: str | None) -> Table:
     layout = {name: getattr(arguments, name, None) for name in ("header", "row_names")}
-    table = read_data(path, key=arguments.key, long=arguments.long, labels=column, **layout)
+    apart = [*([column] if column else []), *(getattr(arguments, "drop_columns", None) or ())]
+    table = read_data(path, key=arguments.key, long=arguments.long, labels=apart, **layout)
     if not arguments.transpose:
         return table
     if len(table.values.shape) != 2:
@@ -77,9 +87,14 @@ def _read(path: str, arguments: Namespace, column: str | None) -> Table:
     return Table(table.values.T, table.names[::-1], {}, table.source)
 
 
-def _column_of(labels: str | None) -> str | None:
-    """Return the column of the data file that holds the labels, if it is one."""
-    return labels.removeprefix("obs:") if labels and labels.startswith("obs:") else None
+def column_of(labels: str | None, data: str) -> str | None:
+    """Return the column of the data file that holds the labels, if it is one: obs:NAME, DATA:NAME, or NAME alone."""
+    if not labels:
+        return None
+    for before in ("obs:", f"{data}:"):
+        if labels.startswith(before):
+            return labels.removeprefix(before)
+    return labels if not Path(_file_of(labels)).exists() and not Path(labels).suffix else None
 
 
 def _file_of(labels: str) -> str:
@@ -96,6 +111,8 @@ def _labels(labels: str, column: str | None, given: Given) -> Any:
         return known[column]
     file = _file_of(labels)
     name = labels.removeprefix(f"{file}:") if file != labels else None
+    if given.samples is None and file.endswith((".csv", ".tsv", ".gz", ".h5ad")):
+        LOGGER.warning("warning: the data have no names of samples; labels are taken in the order of %s", file)
     return read_labels(file, names=given.samples, column=name, n_samples=given.tables[0].values.shape[0])
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from ..io import load, read_data
 from ..selection import RankSelection
 from .errors import UserError
-from .folder import SOLUTIONS, ResultFolder, written
+from .folder import SOLUTIONS, SUGGESTED, ResultFolder, written
 from .solutions import MODEL, NAMES, component_names
 
 
@@ -33,7 +34,9 @@ def draw(folder: ResultFolder) -> None:
         if not hasattr(model, "factors_"):
             continue
         axes = plots.components_plot(model, names=_names_of(model, solution))
-        _save(axes[0].figure if axes.ndim == 1 else axes[0, 0].figure, solution / "components.png")
+        _save(axes.flat[0].figure, solution / "components.png")
+        if solution == folder.solution(folder.metadata.get("suggested")):
+            shutil.copyfile(solution / "components.png", folder.file(SUGGESTED, "components.png"))
     if folder.plan["verb"] == "select-rank":
         axes = plots.selection_plot(selection_of(folder))
         for end in ("png", "pdf"):

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ..version import VERSION
 from .arguments import CRITERIA, read_ranks
-from .data import Given, digest, read_given
+from .data import Given, column_of, digest, read_given
 from .describe import find_model
 from .errors import UserError, nearest
 from .folder import ResultFolder
@@ -18,8 +18,9 @@ from .values import make_estimator, rank_names
 
 # What a TOML file may set beside the parameters of the model: long options by their names.
 SETTINGS = (
-    "data", "key", "long", "header", "row_names", "transpose", "labels", "weights", "model", "k", "n_init", "seed",
-    "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion", "no_plots", "quiet",
+    "data", "key", "long", "header", "row_names", "drop_columns", "transpose", "labels", "weights", "model", "k",
+    "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion", "no_plots",
+    "quiet",
 )  # fmt: skip
 
 DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}
@@ -133,9 +134,9 @@ class Request:
         """Return what `again` reads; files by their full paths."""
         words = {name: value for name, value in vars(self.words).items() if name not in OF_THE_CALL}
         words["data"] = [str(Path(path).resolve()) for path in words["data"]]
-        for name in ("labels", "weights"):
-            if words[name] and not words[name].startswith("obs:"):
-                words[name] = str(Path(words[name]).resolve())
+        column = column_of(self.words.labels, self.words.data[0])
+        words["labels"] = f"obs:{column}" if column else _full_path(self.words.labels)
+        words["weights"] = _full_path(self.words.weights)
         full = lambda value: FILE.sub(lambda m: f"@{Path(m[1]).resolve()}", value) if isinstance(value, str) else value
         return {"words": words, "parameters": {name: full(value) for name, value in self.parameters.items()}}
 
@@ -147,6 +148,10 @@ def read_again(folder: ResultFolder) -> Given:
     if changed := [path for path, total in given.digests.items() if before.get(path) != total]:
         raise UserError(f"{changed[0]} has changed since {folder.path} was begun")
     return given
+
+
+def _full_path(name: str | None) -> str | None:
+    return name and str(Path(name).resolve())
 
 
 def _read_config(path: str) -> dict[str, Any]:

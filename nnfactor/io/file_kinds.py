@@ -67,13 +67,13 @@ def need(package: str, path: str | os.PathLike[str], job: str = "reading it") ->
         raise ImportError(f"{path}: {job} needs the package {installed}; {how}") from error
 
 
-def choose(arrays: Sequence[str], key: str | None, path: Path) -> str:
+def choose(arrays: Sequence[str], key: str | None, path: Path, option: str = "key") -> str:
     """Choose the array of a file: the named one, or the only one."""
     if key is None and len(arrays) == 1:
         return arrays[0]
     if key is None or key not in arrays:
         asked = "holds several arrays" if key is None and arrays else f"holds no {key!r}" if arrays else "holds no data"
-        raise ValueError(f"{path} {asked}; name one as key: {listed(arrays)}")
+        raise ValueError(f"{path} {asked}; name one as {option}: {listed(arrays)}")
     return key
 
 

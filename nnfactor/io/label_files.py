@@ -164,7 +164,7 @@ def _read_array(path: Path, kind: str, column: str | None) -> Column:
     with open(path, "rb") as file:
         loaded: Any = np.load(file, allow_pickle=False)
         if kind == ".npz":
-            column = choose(loaded.files, column, path)
+            column = choose(loaded.files, column, path, "column")
             loaded = loaded[column]
     if loaded.ndim == 2 and loaded.shape[1] == 1:
         loaded = loaded[:, 0]

@@ -1,9 +1,10 @@
 """Tables of text: numbers with names of rows and columns, or one entry of a matrix or tensor in each line."""
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,14 @@ Names = tuple[str, ...] | None
 
 Line = tuple[int, list[str]]
 
-IDENTIFIERS = {"id", "index", "rownames", "row_names", "sample_id", "unnamed: 0"}  # heads of columns that are no data
+# Heads of columns that are no data, also behind a word such as patient_id.
+IDENTIFIERS = re.compile(
+    r"(.*[\W_])?(id|index|key|nr|no|row_?names|sample|subject|patient|cell|gene|unnamed: 0)", re.IGNORECASE
+)
+
+COUNTED = (
+    5  # whole numbers that rise from the first cell to the last, from so many on, may be names of columns: years, nm
+)
 
 
 class Row(NamedTuple):
@@ -95,7 +103,7 @@ class TextTable:
             return layout.row_names
         if _number(cell) is None or head == "":
             return True
-        if head is not None and head.lower() in IDENTIFIERS:
+        if head is not None and IDENTIFIERS.fullmatch(head):
             raise ValueError(
                 f"{self.source}: the first column is called {head!r} and holds numbers; say row_names=True if they are "
                 "names of rows, or row_names=False if they are data"
@@ -254,7 +262,14 @@ def _is_header(cells: list[str], source: str, told: bool | None) -> bool:
     if texts[0] and len(texts) > 1 and not any(texts[1:]):
         raise ValueError(
             f"{source}, line 1: {cells[0]!r} and numbers are names of columns, or a row and its name; say header=True "
-            "or header=False"
+            "or header=False; row_names=True if the first column then holds names that are numbers"
+        )
+    numbers = [_number(cell) for cell in cells]
+    rising = all(a is not None and b is not None and a < b for a, b in pairwise(numbers))
+    if len(cells) >= COUNTED and rising and all(cell.strip().isdecimal() for cell in cells):
+        raise ValueError(
+            f"{source}, line 1: whole numbers that rise are names of columns, such as wavelengths, or a row of data; "
+            "say header=True or header=False"
         )
     return any(texts) or not cells[0].strip()
 

@@ -20,9 +20,12 @@ TAKEN = (
 )
 
 
-NUMBERED = 20  # rows from which on equal words with rising numbers are an order, and not names
-
-NUMBER = re.compile(r"\d+(?:\.\d+)?")
+# A number, with a unit behind it or the word of an axis before it: 400, 3.5 Hz, band12. Other words are names: gene12.
+AXIS = re.compile(
+    r"(?:(?:band|bin|channel|day|frequency|hour|minute|mz|second|shift|t|time|wavelength|wavenumber|year)[ _-]?)?"
+    r"(-?\d+(?:\.\d+)?(?:e[+-]?\d+)?) ?(?:[a-zµ°%][\w/^.-]{0,7})?",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -41,15 +44,11 @@ class Mode:
 
     @property
     def ticks(self) -> np.ndarray | None:
-        """Names as rising numbers: wavelengths, or many rows that are numbered, as band0, band1, ...; None else."""
-        names = self.names or ()
-        numbers = [NUMBER.findall(name) for name in names]
-        if len(names) >= NUMBERED and len({NUMBER.sub("#", name) for name in names}) == 1 and len(numbers[0]) == 1:
-            names = tuple(number for (number,) in numbers)
-        try:
-            found = np.array([float(name) for name in names])
-        except ValueError:
+        """Names as rising numbers of an axis, such as wavelengths; None where they are none."""
+        matches = [AXIS.fullmatch(name) for name in self.names or ()]
+        if not all(matches):
             return None
+        found = np.array([float(match[1]) for match in matches if match])
         return found if len(found) > 1 and np.isfinite(found).all() and (np.diff(found) > 0).all() else None
 
 

@@ -117,6 +117,22 @@ def test_what_a_text_file_leaves_open_can_be_said(here):
     assert usages.names[0] == ("4", "7") and model_of(here / "named").components_.shape == (1, 2)
 
 
+def test_labels_are_a_column_of_the_data_by_name_and_others_may_be_dropped(here):
+    lines = (here / "iris.csv").read_text().splitlines()
+    rows = [f"{line},{'ab'[i % 2]},x{i}" for i, line in enumerate(lines[1:])]
+    (here / "both.csv").write_text("\n".join([f"{lines[0]},kind,barcode", *rows]) + "\n")
+    run("fit both.csv -k 4 --model NGE --labels kind --drop-columns barcode --seed 0 --max-iter 20")
+    model = model_of(here / "both_NGE")
+    assert model.classes_.tolist() == ["a", "b"] and model.components_.shape == (4, 4)
+    assert (here / "both_NGE" / "suggested_solution" / "components.png").exists()
+
+
+def test_labels_with_names_for_data_without_are_told_of(here, capsys):
+    np.save("plain.npy", IRIS.data)
+    assert main(["fit", "plain.npy", "-k", "4", "--model", "NGE", "--labels", "types.csv:type", "--seed", "0", "--max-iter", "20", "--no-plots"]) == 0
+    assert "taken in the order of types.csv" in capsys.readouterr().err
+
+
 def test_words_of_a_parameter_are_no_numbers(here):
     text = (here / "iris.csv").read_text().replace("5.1,", ",", 1)
     (here / "holes.csv").write_text(text)

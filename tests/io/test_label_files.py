@@ -135,7 +135,7 @@ def test_arrays_that_are_no_labels_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"holds datetime64\[D\]; labels are whole numbers or text"):
         read_labels(tmp_path / "y.npy")
     np.savez(tmp_path / "y.npz", a=[1], b=[2])
-    with pytest.raises(ValueError, match=r"holds several arrays; name one as key: 'a', 'b'"):
+    with pytest.raises(ValueError, match=r"holds several arrays; name one as column: 'a', 'b'"):
         read_labels(tmp_path / "y.npz")
     with pytest.raises(ValueError, match="3 stands among text; use labels of one kind"):
         as_labels(np.array(["x", 3], dtype=object), "y")

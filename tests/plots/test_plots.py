@@ -401,9 +401,9 @@ def test_without_matplotlib_the_message_names_the_extra(monkeypatch):
         import nnfactor.plots  # noqa: F401
 
 
-def test_many_rows_that_are_numbered_are_an_order():
+def test_numbers_of_an_axis_are_an_order_and_other_words_are_names():
     rows = lambda form, n=30: Mode("features", np.ones((n, 2)), tuple(form.format(i) for i in range(n)))
-    assert [choose_kind(rows(form), True) for form in ("band{}", "{} nm", "{}.5")] == ["lines"] * 3
-    assert rows("band{}").ticks.tolist() == list(range(30))
-    assert [choose_kind(rows(form), True) for form in ("pixel0_{}", "gene")] == ["bars"] * 2
-    assert choose_kind(rows("V{}", 8), True) == "bars"
+    for form in ("{}", "band{}", "{} nm", "{}.5", "t_{}", "{}Hz", "Channel {}", "{} cm-1"):
+        assert choose_kind(rows(form), True) == "lines" and rows(form).ticks[1] - rows(form).ticks[0] == 1
+    for form in ("ENSG0000{}", "gene{}", "pixel0_{}", "cell_{}", "V{}", "{}p13 of chromosome"):
+        assert choose_kind(rows(form), True) == "bars"

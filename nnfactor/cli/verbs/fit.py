@@ -12,14 +12,16 @@ import numpy as np
 from ..errors import OF_USERS, UserError
 from ..folder import ResultFolder
 from ..jobs import Work, compute, finish
-from ..logs import follow
+from ..logs import follow, tell
 from ..requests import Request
 
 
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     """Fit, or choose a rank; go on where an earlier call with the same words was interrupted."""
     request = Request.of(arguments, parameters)
-    words, given = request.words, request.read()
+    words = request.words
+    with tell(words.quiet):
+        given = request.read()
     path = Path(words.output_dir) / (words.name or f"{_stem(words.data[0])}_{words.model}")
     plan = request.plan(given)
     plan["seed"] = _seed(words.seed, path, plan)

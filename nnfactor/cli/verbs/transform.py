@@ -48,6 +48,8 @@ def find_model_file(result: str, ranks: Sequence[str] | None) -> Path:
     """Return the model file of a result folder, or the file that was named."""
     path = Path(result)
     if path.is_file():
+        if path.suffix != ".safetensors":
+            raise UserError(f"{path} is no model: the first argument is a result folder or a .safetensors file")
         return path
     rank = read_ranks(ranks)[0] if ranks else None
     return ResultFolder.open(path).choose(rank) / MODEL
