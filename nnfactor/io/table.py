@@ -46,6 +46,12 @@ class Table:
                     f"{self.source}: labels {name!r} has {len(column)} entries for {self.values.shape[0]} rows"
                 )
 
+    def __array__(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse to be taken for an array: an estimator would lose the names without a word."""
+        raise TypeError(
+            f"{self.source or 'a Table'} was read as a Table of values, names and labels; hand in its values"
+        )
+
     def __repr__(self) -> str:
         return self.describe()
 

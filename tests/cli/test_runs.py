@@ -129,7 +129,26 @@ def test_labels_are_a_column_of_the_data_by_name_and_others_may_be_dropped(here)
 
 def test_labels_with_names_for_data_without_are_told_of(here, capsys):
     np.save("plain.npy", IRIS.data)
-    assert main(["fit", "plain.npy", "-k", "4", "--model", "NGE", "--labels", "types.csv:type", "--seed", "0", "--max-iter", "20", "--no-plots"]) == 0
+    assert (
+        main(
+            [
+                "fit",
+                "plain.npy",
+                "-k",
+                "4",
+                "--model",
+                "NGE",
+                "--labels",
+                "types.csv:type",
+                "--seed",
+                "0",
+                "--max-iter",
+                "20",
+                "--no-plots",
+            ]
+        )
+        == 0
+    )
     assert "taken in the order of types.csv" in capsys.readouterr().err
 
 

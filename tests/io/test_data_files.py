@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nnfactor import NMF, NTF
+from nnfactor import NMF, NTF, select_rank
 from nnfactor.io import Table, read_data
 
 X = np.random.default_rng(0).poisson(1.0, (6, 4)).astype(float)
@@ -312,3 +312,11 @@ def test_the_only_data_of_an_npz_need_no_key(tmp_path):
         tmp_path / "named.npz", X=X, samples=np.array(["a", "b"]), classes=np.array([0, 1]), texts=np.array([["a"]])
     )
     np.testing.assert_array_equal(read_data(tmp_path / "named.npz").values, X)
+
+
+def test_a_table_is_no_array(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,2\n3,4\n")
+    for use in (NMF(1).fit, lambda X: select_rank(NMF(1), X, [1])):
+        with pytest.raises(TypeError, match="hand in its values"):
+            use(read_data(path))
