@@ -27,6 +27,11 @@ DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": 
 
 OF_THE_CALL = ("worker_index", "output_dir", "name", "checkpoint", "no_plots", "quiet", "config", "debug", "help")
 
+OF_THE_PLAN = (
+    "verb", "model", "key", "long", "header", "row_names", "drop_columns", "transpose", "labels", "n_init",
+    "total_workers",
+)  # fmt: skip
+
 FILE = re.compile(r"@([^\s'\",)\]}]+)")  # an array from a file inside a value
 
 
@@ -111,19 +116,7 @@ class Request:
 
     def plan(self, given: Given) -> dict[str, Any]:
         """Collect everything that decides the outcome, but for the seed."""
-        names = (
-            "verb",
-            "model",
-            "key",
-            "long",
-            "header",
-            "row_names",
-            "transpose",
-            "labels",
-            "n_init",
-            "total_workers",
-        )
-        chosen = {name: getattr(self.words, name) for name in names}
+        chosen = {name: getattr(self.words, name) for name in OF_THE_PLAN}
         if self.words.verb == "select-rank":
             chosen["criterion"] = self.words.criterion
         texts = {name: str(value) for name, value in sorted(self.parameters.items())}

@@ -15,7 +15,7 @@ from sklearn.datasets import load_iris
 import nnfactor
 from nnfactor import NGE, NMF, NTF, PARAFAC2, SULF, select_rank
 from nnfactor.callbacks import JSONLines
-from nnfactor.cli import jobs, main
+from nnfactor.cli import arguments, jobs, main, requests
 from nnfactor.io import read_data
 
 IRIS = load_iris()
@@ -125,6 +125,12 @@ def test_labels_are_a_column_of_the_data_by_name_and_others_may_be_dropped(here)
     model = model_of(here / "both_NGE")
     assert model.classes_.tolist() == ["a", "b"] and model.components_.shape == (4, 4)
     assert (here / "both_NGE" / "suggested_solution" / "components.png").exists()
+
+
+def test_every_word_that_decides_what_is_read_is_in_the_plan():
+    words = {name: action.dest for name, action in arguments.make_parser()[1]["fit"]._option_string_actions.items()}
+    read = set(words.values()) - set(requests.OF_THE_CALL) - {"seed", "k", "weights"}  # these have entries of their own
+    assert read == set(requests.OF_THE_PLAN) - {"verb"}
 
 
 def test_labels_with_names_for_data_without_are_told_of(here, capsys):
