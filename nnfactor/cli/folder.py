@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..io.complete_files import remove, replacing
 from .errors import UserError
 
 SOLUTIONS, SUGGESTED, JOBS = "all_solutions", "suggested_solution", "jobs"
@@ -130,24 +130,10 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """Give a path to write a file or a folder to; it gets its name when it is complete."""
+    """Give a path to write a file or a folder to; it gets its name when it is complete, and a folder to stand in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
+    with replacing(path) as unfinished:
         yield unfinished
-        if path.is_dir():
-            shutil.rmtree(path)
-        os.replace(unfinished, path)
-    finally:
-        remove(unfinished)
-
-
-def remove(path: Path) -> None:
-    """Remove a file or a folder, if it is there."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def write_table_file(path: Path, columns: Mapping[str, Any]) -> None:

@@ -17,6 +17,7 @@ from sklearn.base import clone
 
 from ..callbacks import JSONLines, ProgressBar
 from ..io import load
+from ..io.complete_files import remove
 from ..models.shared.fitting import draw_seeds
 from ..selection import RankSelection
 from ..selection.rank import conclude
@@ -24,7 +25,7 @@ from ..selection.restarts import join_restarts, take_restarts
 from ..selection.study import RankStudy
 from .data import Given
 from .errors import UserError
-from .folder import JOBS, SUGGESTED, ResultFolder, remove, write_table_file, written
+from .folder import JOBS, SUGGESTED, ResultFolder, write_table_file, written
 from .logs import LOGGER
 from .pictures import can_draw, draw
 from .solutions import MODEL, summary, write_solution

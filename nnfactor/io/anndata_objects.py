@@ -9,6 +9,7 @@ import numpy as np
 
 from ..version import VERSION
 from .anndata_files import names_of
+from .complete_files import replacing
 from .file_kinds import file_kind, nearest, need, told_of
 from .fitted_factors import fitted_factors
 from .labels import as_labels
@@ -90,17 +91,12 @@ def write_h5ad_results(
     with told_of(source, ".h5ad"), h5py.File(source, "r") as file:
         n_obs, n_vars = map(len, names_of(file, source))
     rows, factor = _factors(model, n_obs, n_vars, str(source))
-    unfinished = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with replacing(target) as unfinished:
         shutil.copyfile(source, unfinished)
         with h5py.File(unfinished, "r+") as file:
             _write(_mapping(file, "obsm"), f"X_{key}", rows)
             _write(_mapping(file, "varm"), key.upper(), factor)
             _write(_mapping(_mapping(file, "uns"), "nnfactor"), key, _about(model))
-        os.replace(unfinished, target)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def _factors(model: Any, n_obs: int, n_vars: int, what: str) -> tuple[np.ndarray, np.ndarray]:

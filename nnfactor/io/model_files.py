@@ -22,6 +22,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from ..version import VERSION
+from .complete_files import replacing
 
 FORMAT = 1  # a file of format n is read by every later version; raise it when older ones could not read what is new
 
@@ -58,17 +59,11 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"model is a {type(model).__name__}, which is no estimator of nnfactor")
     text = json.dumps(content, allow_nan=False, separators=(",", ":"))
     metadata = {"nnfactor": text, "format": str(FORMAT), "version": VERSION, "sha256": _checksum(text, tensors)}
-    path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replacing(Path(path)) as unfinished:
         with open(unfinished, "wb") as file:  # a missing folder is an OSError, whatever safetensors says
             mode = os.fstat(file.fileno()).st_mode
         save_file(tensors, unfinished, metadata=metadata)
         os.chmod(unfinished, mode)  # as any file of the user, whatever safetensors made of it
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
 
 
 def load(path: str | os.PathLike[str]) -> Any:

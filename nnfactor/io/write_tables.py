@@ -3,13 +3,13 @@
 import gzip
 import io
 import os
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .complete_files import replacing
 from .fitted_factors import as_numpy
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
@@ -60,7 +60,7 @@ def write_table(
     if kind == ".npy":
         if row_names is not None or column_names is not None:
             raise ValueError(f"{path}: a .npy file holds no names; use .tsv or .csv")
-        with replacing(path) as file:
+        with replacing(path) as unfinished, open(unfinished, "wb") as file:
             np.save(file, A, allow_pickle=False)
         return
     if A.ndim != 2 or 0 in A.shape:
@@ -72,7 +72,7 @@ def write_table(
         names = [
             list(map(str, range(d))) if not any(given or ()) else given for given, d in zip(names, A.shape, strict=True)
         ]
-    with replacing(path) as file:
+    with replacing(path) as unfinished, open(unfinished, "wb") as file:
         _write(file, A, names[0], names[1], DELIMITERS[kind], packed=ends[-1] == ".gz")
 
 
@@ -108,16 +108,3 @@ def _digits(row: np.ndarray) -> list[str]:
     if row.dtype.kind != "f":
         return list(map(str, (row.astype(np.uint8) if row.dtype.kind == "b" else row).tolist()))
     return list(map(repr, row.tolist())) if row.dtype.itemsize == 8 else row.astype(str).tolist()
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Any]:
-    """Open a file that takes the place of `path` when it is complete, and is removed if it never is."""
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with open(unfinished, "wb") as file:
-            yield file
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise

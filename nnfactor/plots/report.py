@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..io import read_data
+from ..io.complete_files import replacing
 from .components import components_plot
 from .page import as_png, file_links, folded, page, picture, section, table
 from .panels import are_channels
@@ -88,9 +89,8 @@ def write_report(folder: str | os.PathLike[str]) -> Path:
     """
     results = read_results(Path(folder))
     path = results.folder / "report.html"
-    unfinished = path.with_name(f".{os.getpid()}.report.html")
-    unfinished.write_text(render(results), encoding="utf-8")
-    os.replace(unfinished, path)
+    with replacing(path) as unfinished:
+        unfinished.write_text(render(results), encoding="utf-8")
     return path
 
 
