@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from ..io import Table, read_data, read_labels
 from .errors import UserError
 from .logs import LOGGER
@@ -152,6 +150,7 @@ def digest(path: Path) -> str:
     return total.hexdigest()
 
 
-def to_numpy(values: Any) -> np.ndarray:
-    """Copy an array of numpy or torch to the host."""
-    return np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+def stem_of(path: str) -> str:
+    """Return the name of a file without its end."""
+    name = Path(path).name
+    return name.removesuffix(".gz").rsplit(".", 1)[0] or name

@@ -3,7 +3,7 @@
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from ..io.complete_files import remove, replacing
+from .arguments import read_ranks
 from .errors import UserError
 
 SOLUTIONS, SUGGESTED, JOBS = "all_solutions", "suggested_solution", "jobs"
@@ -43,12 +44,11 @@ class ResultFolder:
         Another earlier result is moved to `NAME_previous_<time>`; where several workers share the folder it is refused.
         """
         folder = cls(path)
-        before = folder._read_earlier()
-        if before is not None:
-            same = before.get("plan") == json.loads(json.dumps(plan))
-            if same and not before["finished"]:
-                folder.metadata = before
-                return folder
+        if folder.file("metadata.json").exists():
+            before = cls.open(path)
+            same = before.metadata.get("plan") == json.loads(json.dumps(plan))
+            if same and not before.metadata["finished"]:
+                return before
             if shared:
                 told = "is finished" if same else "holds another run"
                 raise UserError(f"{path} {told}; move it away, or give another --name")
@@ -71,10 +71,6 @@ class ResultFolder:
             if self.moved is not None:
                 os.replace(self.moved, self.path)
 
-    def _read_earlier(self) -> dict[str, Any] | None:
-        file = self.file("metadata.json")
-        return json.loads(file.read_text()) if file.exists() else None
-
     @property
     def plan(self) -> Mapping[str, Any]:
         """What decides the outcome: verb, model, parameters, ranks, seed, checksums of the data."""
@@ -88,13 +84,15 @@ class ResultFolder:
         """Return the folder of a rank; None: of a model without one."""
         return self.file(SOLUTIONS, "k_" + (f"{rank:02d}" if rank is not None else "model"))
 
-    def choose(self, rank: int | None) -> Path:
-        """Return the folder of a finished solution: of a rank, or the suggested one."""
-        found = sorted(p for p in self.file(SOLUTIONS).glob("k_*")) if self.file(SOLUTIONS).exists() else []
-        if not found:
-            raise UserError(
-                f"{self.path} has no solution yet; run the command that began it again, or nnfactor combine"
-            )
+    def solutions(self) -> list[Path]:
+        """List the folders of finished solutions; refuse a folder without any."""
+        if found := sorted(self.file(SOLUTIONS).glob("k_*")):
+            return found
+        raise UserError(f"{self.path} has no solution yet; run the command that began it again, or nnfactor combine")
+
+    def choose(self, words: Sequence[str] | None) -> Path:
+        """Return the folder of the solution that `-k` names, or the suggested one."""
+        found, rank = self.solutions(), read_ranks(words)[0] if words else None
         path = self.file(SUGGESTED) if rank is None else self.solution(rank)
         if not path.exists():
             names = ", ".join(p.name.removeprefix("k_").lstrip("0") for p in found)

@@ -29,6 +29,7 @@ from .folder import JOBS, SUGGESTED, ResultFolder, write_table_file, written
 from .logs import LOGGER
 from .pictures import can_draw, draw
 from .solutions import MODEL, summary, write_solution
+from .values import rank_names
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,8 @@ class Work:
         """Make the estimator of a rank, with all its restarts."""
         made = clone(self.estimator)
         known = made.get_params(deep=False)
-        values = {"n_init": self.n_init, "random_state": self.seed, **({} if rank is None else _as_rank(made, rank))}
+        values = {"n_init": self.n_init, "random_state": self.seed}
+        values |= {} if rank is None else dict.fromkeys(rank_names(type(made)), rank)
         return made.set_params(**{name: value for name, value in values.items() if name in known})
 
     @property
@@ -98,19 +100,10 @@ class Work:
         pieces += [(i % self.workers, _part(folder, i)) for i in range(len(self.study.parts) if self.study else 0)]
         return [(worker, path) for worker, path in pieces if not path.exists()]
 
-    def is_complete(self, folder: ResultFolder) -> bool:
-        """Tell whether all pieces are written."""
-        return not self.missing(folder)
-
 
 def _rank_of(estimator: Any) -> int | None:
     rank = getattr(estimator, "n_components", None)
     return int(rank) if isinstance(rank, int) else None
-
-
-def _as_rank(estimator: Any, rank: int) -> dict[str, int]:
-    name = next(n for n in ("n_components", "ranks", "n_clusters") if n in estimator.get_params(deep=False))
-    return {name: rank}
 
 
 def _piece(folder: ResultFolder, rank: int | None, worker: int, workers: int) -> Path:
@@ -196,10 +189,11 @@ def finish(folder: ResultFolder, work: Work, given: Given, pictures: bool) -> No
     if work.study:
         parts = [_read_part(_part(folder, i)) for i in range(len(work.study.parts))]
         found = conclude(work.study, models, parts)
-    suggested = found.rank if found else (work.ranks[0] if len(work.ranks) == 1 else None)
+    only = found is None and len(work.ranks) == 1  # its rank is None where the model has none
+    suggested = work.ranks[0] if only else found.rank if found else None
     _write_tables(folder, work, models, found)
     remove(folder.file(SUGGESTED))
-    if (found is None and len(work.ranks) == 1) or suggested is not None:
+    if only or suggested is not None:
         with written(folder.file(SUGGESTED)) as path:
             shutil.copytree(folder.solution(suggested), path)
     reason = found.reason if found else None

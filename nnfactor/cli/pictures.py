@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,21 +62,13 @@ def _names_of(model: Any, solution: Path) -> dict[Any, Any]:
 
 def selection_of(folder: ResultFolder) -> RankSelection:
     """Read the choice of a rank from the files of a folder."""
+    from ..plots.report import read_columns
+
     known = folder.metadata
     if "criterion" not in known:
         raise UserError(f"{folder.path} is unfinished: run its command again, or nnfactor combine")
-    table = read_columns(folder.file("all_solutions_stat.tsv"))
+    columns = read_columns(folder.file("all_solutions_stat.tsv"))
+    table = {name: np.array(values, dtype=np.float64) for name, values in columns.items()}  # None becomes NaN
     losses = folder.file("held_out.tsv")
     values = read_data(losses).values if losses.exists() else None
     return RankSelection(known["suggested"], known["criterion"], known["reason"], table, {}, values)
-
-
-def read_columns(path: Path) -> Mapping[str, np.ndarray]:
-    """Read the columns of a table of numbers and of True and False."""
-    header, *rows = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    return {name: np.array([_number(row[i]) for row in rows]) for i, name in enumerate(header)}
-
-
-def _number(cell: str) -> float:
-    words = {"True": 1.0, "False": 0.0, "": np.nan}
-    return words[cell] if cell in words else float(cell)

@@ -5,6 +5,7 @@ import tomllib
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -95,15 +96,16 @@ class Request:
             raise UserError(f"{self.words.model} has no n_components whose values could be compared")
         if self.words.verb == "select-rank" and len(self.ranks) < 2:
             raise UserError("select-rank compares ranks; say -k 2:12, or -k with several")
-        self.estimator()
+        _ = self.estimator  # refuses unknown parameters and values
 
     @property
     def ranks(self) -> list[int]:
         """Numbers of components that `-k` names."""
         return read_ranks(self.words.k) if self.words.k else []
 
+    @cached_property
     def estimator(self) -> Any:
-        """Make the estimator of the first rank."""
+        """The estimator of the first rank; arrays of its parameters are read from their files once."""
         names = rank_names(find_model(self.words.model))
         given = {} if self.words.n_init is None else {"n_init": self.words.n_init}
         return make_estimator(

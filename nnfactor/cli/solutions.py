@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ..io import write_table
-from .data import Given, Names, to_numpy
+from ..io.fitted_factors import as_numpy
+from .data import Given, Names
 from .folder import write_table_file, write_text
 
 MODEL, NAMES = "factors.safetensors", "names.json"
@@ -37,7 +38,7 @@ def write_solution(folder: Path, model: Any, given: Given) -> None:
     for name, factor in factors_of(model, given).items():
         write_table(folder / f"{name}.tsv", factor.values, factor.rows, factor.columns)
     if hasattr(model, "core_"):
-        np.save(folder / "core.npy", to_numpy(model.core_))
+        np.save(folder / "core.npy", as_numpy(model.core_))
     if hasattr(model, "restarts_"):
         write_table_file(folder / "restarts.tsv", restarts_of(model))
     if given.y is not None and (classes := predict(model, given.X)) is not None:
@@ -48,8 +49,8 @@ def write_solution(folder: Path, model: Any, given: Given) -> None:
 def predict(model: Any, X: Any) -> Any:
     """Predict classes of samples, where the model does: of fitted samples those that it has found."""
     if hasattr(model, "transduction_") and len(model.transduction_) == _count(X):
-        return to_numpy(model.transduction_)
-    return to_numpy(model.predict(X)) if hasattr(model, "predict") else None
+        return as_numpy(model.transduction_)
+    return as_numpy(model.predict(X)) if hasattr(model, "predict") else None
 
 
 def _count(X: Any) -> int:
@@ -58,7 +59,7 @@ def _count(X: Any) -> int:
 
 def restarts_of(model: Any) -> dict[str, Any]:
     """List the restarts of a fit: seeds, losses, iterations."""
-    loss, n_iter = (to_numpy(model.restarts_[name]) for name in ("loss", "n_iter"))
+    loss, n_iter = (as_numpy(model.restarts_[name]) for name in ("loss", "n_iter"))
     return {"restart": range(len(loss)), "seed": model.fit_info_["seeds"], "loss": loss, "iterations": n_iter}
 
 
@@ -69,9 +70,9 @@ def factors_of(model: Any, given: Given) -> dict[str, Factor]:
     if rows is not None:
         found["usages"] = Factor(rows, None if _is_slices(model) else given.samples, component_names(rows.shape[1]))
     if hasattr(model, "view_weights_"):
-        found["view_weights"] = Factor(to_numpy(model.view_weights_)[:, None], None, ["weight"])
+        found["view_weights"] = Factor(as_numpy(model.view_weights_)[:, None], None, ["weight"])
     if isinstance(getattr(model, "factors_", None), Mapping):
-        weights = to_numpy(model.component_weights_)
+        weights = as_numpy(model.component_weights_)
         found["component_weights"] = Factor(weights, None, component_names(weights.shape[1]))
     for i, E in enumerate(getattr(model, "evolving_", ()), 1):
         found[f"evolving_{i}"] = _tall(E, names[min(i, len(names)) - 1][0])
@@ -85,7 +86,7 @@ def features_of(model: Any, given: Given) -> dict[str, Factor]:
         return _coupled(model, names)
     matrix = bool(np.ndim(getattr(model, "components_", 0)) == 2)
     if matrix:
-        components = to_numpy(model.components_)
+        components = as_numpy(model.components_)
         columns = names[0][-1] if names[0][-1] is None or len(names[0][-1]) == components.shape[1] else None
         return {"components": Factor(components, component_names(len(components)), columns)}
     factors = list(getattr(model, "factors_", ()))
@@ -103,7 +104,7 @@ def _padded(names: Sequence[Names], factors: Sequence[Any]) -> list[Names]:
 
 
 def _tall(F: Any, names: Names) -> Factor:
-    values = to_numpy(F)
+    values = as_numpy(F)
     return Factor(
         values, names if names is not None and len(names) == len(values) else None, component_names(values.shape[1])
     )
@@ -125,8 +126,8 @@ def _is_slices(model: Any) -> bool:
 def usages_of(model: Any, X: Any) -> np.ndarray | None:
     """Return the coefficients of the fitted samples; None for a model that has none."""
     if hasattr(model, "embedding_"):
-        return to_numpy(model.embedding_)
-    return to_numpy(model.transform(X)) if hasattr(model, "transform") else None
+        return as_numpy(model.embedding_)
+    return as_numpy(model.transform(X)) if hasattr(model, "transform") else None
 
 
 def summary(model: Any) -> dict[str, Any]:

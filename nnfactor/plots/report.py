@@ -111,12 +111,12 @@ def read_results(folder: Path) -> Results:
         str(known.get("reason") or ""),
         known.get("suggested"),
         known,
-        _read_columns(folder / "all_solutions_stat.tsv"),
+        read_columns(folder / "all_solutions_stat.tsv"),
         [_read_solution(path) for path in found],
     )
 
 
-def _read_columns(path: Path) -> dict[str, list[Any]]:
+def read_columns(path: Path) -> dict[str, list[Any]]:
     """Read the columns of a table, numbers as numbers."""
     if not path.exists():
         return {}
@@ -148,7 +148,7 @@ def _read_solution(path: Path) -> Solution:
     usages = path / "usages.tsv"
     title = f"{rank} component{'' if rank == 1 else 's'}" if rank is not None else "the solution"
     shown = _read_named(usages) if usages.exists() else None
-    return Solution(title, path, rank, features, shown, _read_columns(path / "restarts.tsv"))
+    return Solution(title, path, rank, features, shown, read_columns(path / "restarts.tsv"))
 
 
 def _read_named(path: Path) -> tuple[np.ndarray, Sequence[str], Sequence[str]]:

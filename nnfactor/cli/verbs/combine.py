@@ -15,7 +15,7 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     if folder.metadata["finished"]:
         raise UserError(f"{arguments.result} is complete; there is nothing to combine")
     given = read_again(folder)
-    work = Work.plan(folder.plan, Request.again(folder).estimator(), given)
+    work = Work.plan(folder.plan, Request.again(folder).estimator, given)
     missing = sorted({worker for worker, _ in work.missing(folder)})
     if missing:
         raise UserError(

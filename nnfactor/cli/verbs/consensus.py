@@ -8,7 +8,6 @@ import numpy as np
 
 from ...io import load, write_table
 from ...selection import Consensus, consensus
-from ..arguments import read_ranks
 from ..errors import UserError
 from ..folder import ResultFolder, write_table_file, written
 from ..logs import follow
@@ -19,7 +18,7 @@ from ..solutions import MODEL, Factor, component_names, features_of
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     """Match the components of all restarts; write medians, spread, stability and refitted usages."""
     folder = ResultFolder.open(arguments.result)
-    solution = folder.choose(read_ranks(arguments.k)[0] if arguments.k else None)
+    solution = folder.choose(arguments.k)
     model = load(solution / MODEL)
     if not hasattr(model, "restarts_"):
         raise UserError(f"{solution} has one run, which has no consensus; fit with --n-init 20 or more")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...io import load, write_table
-from ..arguments import FORMATS, read_ranks
+from ..arguments import FORMATS
 from ..errors import UserError, nearest
 from ..folder import ResultFolder, written
 from ..logs import tell
@@ -17,12 +17,12 @@ from ..solutions import MODEL, Factor, factors_of
 
 
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
-    """Write the factors of a solution, or its consensus where that was computed and the format has a place for it."""
+    """Write the factors of a solution."""
     if arguments.format not in EXPORTS:
         told = nearest(arguments.format, FORMATS)
         raise UserError(f"--format {arguments.format}{told}; use one of {', '.join(FORMATS)}")
     folder = ResultFolder.open(arguments.result)
-    solution = folder.choose(read_ranks(arguments.k)[0] if arguments.k else None)
+    solution = folder.choose(arguments.k)
     model, output = load(solution / MODEL), Path(arguments.output or folder.file("export"))
     with tell(arguments.quiet) as log:
         for path in EXPORTS[arguments.format](folder, model, output):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data import stem_of
 from ..errors import OF_USERS, UserError
 from ..folder import ResultFolder
 from ..jobs import Work, compute, finish
@@ -22,10 +23,10 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     words = request.words
     with tell(words.quiet):
         given = request.read()
-    path = Path(words.output_dir) / (words.name or f"{_stem(words.data[0])}_{words.model}")
+    path = Path(words.output_dir) / (words.name or f"{stem_of(words.data[0])}_{words.model}")
     plan = request.plan(given)
     plan["seed"] = _seed(words.seed, path, plan)
-    work = Work.plan(plan, request.estimator(), given, checkpoint=words.checkpoint is not None)
+    work = Work.plan(plan, request.estimator, given, checkpoint=words.checkpoint is not None)
     told = {"command": ["nnfactor", *sys.argv[1:]], "data": [repr(table) for table in given.tables]}
     folder = ResultFolder.begin(path, plan, {**told, "request": request.as_json()}, shared=work.workers > 1)
     with undone_on_mistakes(folder), follow(folder, words.quiet) as log:
@@ -59,8 +60,3 @@ def _seed(seed: int | None, path: Path, plan: Mapping[str, Any]) -> int:
         earlier = {}
     known = earlier.pop("seed", None)
     return int(np.random.SeedSequence().generate_state(1)[0]) if earlier != dict(plan) else int(known)
-
-
-def _stem(path: str) -> str:
-    name = Path(path).name
-    return name.removesuffix(".gz").rsplit(".", 1)[0] or name

@@ -10,8 +10,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from ...io import Table, load, write_table
-from ..arguments import read_ranks
-from ..data import Names, read_given, to_numpy
+from ...io.fitted_factors import as_numpy
+from ..data import Names, read_given, stem_of
 from ..errors import UserError
 from ..folder import ResultFolder, write_table_file
 from ..logs import tell
@@ -34,10 +34,10 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     X = _as_fitted(given.X, given.tables, path.with_name(NAMES))
     with tell(arguments.quiet) as log:
         if arguments.predict:
-            _write_classes(output, to_numpy(model.predict(X)), given.samples)
+            _write_classes(output, as_numpy(model.predict(X)), given.samples)
         else:
             more = {} if given.weights is None else {"weights": given.weights}
-            rows = to_numpy(model.transform(X, **more))
+            rows = as_numpy(model.transform(X, **more))
             names = (None, None) if output.suffix == ".npy" else (given.samples, component_names(rows.shape[1]))
             write_table(output, rows, *names)
         log.info("wrote %s", output)
@@ -51,13 +51,11 @@ def find_model_file(result: str, ranks: Sequence[str] | None) -> Path:
         if path.suffix != ".safetensors":
             raise UserError(f"{path} is no model: the first argument is a result folder or a .safetensors file")
         return path
-    rank = read_ranks(ranks)[0] if ranks else None
-    return ResultFolder.open(path).choose(rank) / MODEL
+    return ResultFolder.open(path).choose(ranks) / MODEL
 
 
 def _default(arguments: Namespace) -> str:
-    name = Path(arguments.data[0]).name if arguments.data else "samples"
-    stem = name.removesuffix(".gz").rsplit(".", 1)[0]
+    stem = stem_of(arguments.data[0]) if arguments.data else "samples"
     return f"{stem}_{'classes' if arguments.predict else 'usages'}.tsv"
 
 
