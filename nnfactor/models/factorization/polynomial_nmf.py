@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...core import Run, multiplicative
+from ...core.data.base import times_power
 from ...core.factors import gram
 from ...core.solve.nnls import coefficients_from
 from ...core.terms.polynomial import PolynomialFit, PrintedPolynomialFit
@@ -117,7 +118,7 @@ class PolynomialNMF(InFeatureSpace):
         U = self._bases(inputs.data)[0].double() / inputs.scale
         data = inputs.data
         loss = float(PolynomialFit(data, ("V", "U1"), self._degree).direct({"V": V.double(), "U1": U}))
-        return loss / data.shape[0] * power(inputs.scale, 2.0 * self._degree)
+        return times_power(loss / data.shape[0], inputs.scale, 2.0 * self._degree)
 
     def _check_parameters(self) -> None:
         super()._check_parameters()
