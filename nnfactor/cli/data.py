@@ -42,7 +42,12 @@ class Given:
     @property
     def samples(self) -> Names:
         """Names of the samples, None where no file has any."""
-        return next((table.names[0] for table in self.tables if table.names[0] is not None), None)
+        return samples_of(self.names)
+
+
+def samples_of(names: Sequence[Sequence[Names]]) -> Names:
+    """Return the names of the samples, from those for each file and dimension; None where no file has any."""
+    return next((of[0] for of in names if of[0] is not None), None)
 
 
 def read_given(arguments: Namespace, model: str) -> Given:

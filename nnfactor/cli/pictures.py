@@ -54,7 +54,7 @@ def _save(figure: Any, path: Path, close: bool = True) -> None:
 
 def _names_of(model: Any, solution: Path) -> dict[Any, Any]:
     """Return names of components as in the tables, and of the rows of every mode as far as they are known."""
-    names, modes = json.loads((solution / NAMES).read_text()), 1 + len(model.factors_)
+    names, modes = json.loads((solution / NAMES).read_text(encoding="utf-8")), 1 + len(model.factors_)
     rows = names[0] if len(names) == 1 and len(names[0]) == modes else [None] * modes
     k = (model.components_.shape[0],) if np.ndim(getattr(model, "components_", 0)) == 2 else model.embedding_.shape[1:]
     return {**dict(enumerate(rows)), "components": component_names(k[0])}

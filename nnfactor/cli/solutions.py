@@ -1,7 +1,7 @@
 """One solution as files: factors as tables with the user's names, the model file, restarts, classes."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ import numpy as np
 
 from ..io import write_table
 from ..io.fitted_factors import as_numpy
-from .data import Given, Names
+from .data import Given, Names, samples_of
 from .folder import write_table_file, write_text
 
 MODEL, NAMES = "factors.safetensors", "names.json"
@@ -35,7 +35,7 @@ def write_solution(folder: Path, model: Any, given: Given) -> None:
     folder.mkdir()
     model.save(folder / MODEL)
     write_text(folder / NAMES, json.dumps(given.names) + "\n")
-    for name, factor in factors_of(model, given).items():
+    for name, factor in factors_of(model, given.names, lambda: given.X).items():
         write_table(folder / f"{name}.tsv", factor.values, factor.rows, factor.columns)
     if hasattr(model, "core_"):
         np.save(folder / "core.npy", as_numpy(model.core_))
@@ -63,12 +63,16 @@ def restarts_of(model: Any) -> dict[str, Any]:
     return {"restart": range(len(loss)), "seed": model.fit_info_["seeds"], "loss": loss, "iterations": n_iter}
 
 
-def factors_of(model: Any, given: Given) -> dict[str, Factor]:
-    """Collect the factors of a model by the names of their files."""
-    names, found = given.names, dict[str, Factor]()
-    rows = usages_of(model, given.X)
+def factors_of(model: Any, names: Sequence[Sequence[Names]], read: Callable[[], Any]) -> dict[str, Factor]:
+    """Collect the factors of a model by the names of their files.
+
+    `names` are those for each file and each of its dimensions; `read` gives the data to a model without an embedding.
+    """
+    found: dict[str, Factor] = {}
+    rows = usages_of(model, read)
     if rows is not None:
-        found["usages"] = Factor(rows, None if _is_slices(model) else given.samples, component_names(rows.shape[1]))
+        samples = None if _is_slices(model) else samples_of(names)
+        found["usages"] = Factor(rows, samples, component_names(rows.shape[1]))
     if hasattr(model, "view_weights_"):
         found["view_weights"] = Factor(as_numpy(model.view_weights_)[:, None], None, ["weight"])
     if isinstance(getattr(model, "factors_", None), Mapping):
@@ -76,12 +80,11 @@ def factors_of(model: Any, given: Given) -> dict[str, Factor]:
         found["component_weights"] = Factor(weights, None, component_names(weights.shape[1]))
     for i, E in enumerate(getattr(model, "evolving_", ()), 1):
         found[f"evolving_{i}"] = _tall(E, names[min(i, len(names)) - 1][0])
-    return found | features_of(model, given)
+    return found | features_of(model, names)
 
 
-def features_of(model: Any, given: Given) -> dict[str, Factor]:
+def features_of(model: Any, names: Sequence[Sequence[Names]]) -> dict[str, Factor]:
     """Collect the factors of features: components as rows, or one factor for each mode or view."""
-    names = given.names
     if isinstance(getattr(model, "factors_", None), Mapping):
         return _coupled(model, names)
     matrix = bool(np.ndim(getattr(model, "components_", 0)) == 2)
@@ -123,11 +126,11 @@ def _is_slices(model: Any) -> bool:
     return hasattr(model, "evolving_")
 
 
-def usages_of(model: Any, X: Any) -> np.ndarray | None:
+def usages_of(model: Any, read: Callable[[], Any]) -> np.ndarray | None:
     """Return the coefficients of the fitted samples; None for a model that has none."""
     if hasattr(model, "embedding_"):
         return as_numpy(model.embedding_)
-    return as_numpy(model.transform(X)) if hasattr(model, "transform") else None
+    return as_numpy(model.transform(read())) if hasattr(model, "transform") else None
 
 
 def summary(model: Any) -> dict[str, Any]:

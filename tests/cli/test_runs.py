@@ -314,6 +314,7 @@ def test_consensus_and_exports(here):
     medians = read_data("iris_NMF/consensus_k_02/components.tsv")
     np.testing.assert_array_equal(medians.values, found.components)
     assert medians.names[1] == tuple(IRIS.feature_names)
+    (here / "iris.csv").unlink()  # factors and names are in the folder
     for what in ("cnmf", "csv", "npz"):
         run(f"export iris_NMF --format {what} --output out")
     with np.load("out/factors.npz") as file:

@@ -28,7 +28,7 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
         found = consensus(model, density_threshold=arguments.density_threshold, **refit)
         path = folder.file(f"consensus_k_{len(found.stable):02d}")
         with written(path) as unfinished:
-            _write(unfinished, found, features_of(model, given), given.samples)
+            _write(unfinished, found, features_of(model, given.names), given.samples)
         mean, least = np.nanmean(found.stability), np.nanmin(found.stability)
         passes = mean >= arguments.mean_stability and least >= arguments.min_stability
         log.info("%r: stability %.2f in the mean, %.2f at least: %s", found, mean, least, _told(passes))

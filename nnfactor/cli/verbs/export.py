@@ -1,5 +1,6 @@
 """`export`: factors in the names and formats of other tools."""
 
+import json
 from argparse import Namespace
 from collections.abc import Callable
 from pathlib import Path
@@ -7,13 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from ...io import load, write_table
+from ...io import load, write_h5ad_results, write_table
 from ..arguments import FORMATS
 from ..errors import UserError, nearest
 from ..folder import ResultFolder, written
 from ..logs import tell
 from ..requests import read_again
-from ..solutions import MODEL, Factor, factors_of
+from ..solutions import MODEL, NAMES, Factor, factors_of
+
+OF_MATRICES = ("cnmf", "h5ad")
+
+Factors = dict[str, Factor]
 
 
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
@@ -23,24 +28,20 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
         raise UserError(f"--format {arguments.format}{told}; use one of {', '.join(FORMATS)}")
     folder = ResultFolder.open(arguments.result)
     solution = folder.choose(arguments.k)
-    model, output = load(solution / MODEL), Path(arguments.output or folder.file("export"))
+    model, names = load(solution / MODEL), json.loads((solution / NAMES).read_text(encoding="utf-8"))
+    factors = factors_of(model, names, lambda: read_again(folder).X)
+    if arguments.format in OF_MATRICES and not {"usages", "components"} <= factors.keys():
+        told = f"{type(model).__name__} of these data has others"
+        raise UserError(f"--format {arguments.format} is for factors of a matrix; {told}")
+    output = Path(arguments.output or folder.file("export"))
     with tell(arguments.quiet) as log:
-        for path in EXPORTS[arguments.format](folder, model, output):
+        for path in EXPORTS[arguments.format](folder, model, factors, output):
             log.info("wrote %s", path)
     return 0
 
 
-def _matrix(model: Any, folder: ResultFolder, what: str) -> dict[str, Factor]:
-    """Return usages and components of a matrix."""
-    factors = factors_of(model, read_again(folder))
-    if not {"usages", "components"} <= factors.keys():
-        raise UserError(f"--format {what} is for factors of a matrix; {type(model).__name__} of these data has others")
-    return factors
-
-
-def _cnmf(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+def _cnmf(folder: ResultFolder, model: Any, factors: Factors, output: Path) -> list[Path]:
     """Write the files that cNMF writes: usages, and spectra with components as rows, numbered from 1."""
-    factors = _matrix(model, folder, "cnmf")
     k, name = len(factors["components"].values), folder.path.resolve().name
     found = []
     for what, factor in (("usages", factors["usages"]), ("spectra", factors["components"])):
@@ -55,19 +56,19 @@ def _cnmf(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
     return found
 
 
-def _csv(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+def _csv(folder: ResultFolder, model: Any, factors: Factors, output: Path) -> list[Path]:
     found = []
     output.mkdir(parents=True, exist_ok=True)
-    for name, factor in factors_of(model, read_again(folder)).items():
+    for name, factor in factors.items():
         write_table(output / f"{name}.csv", factor.values, factor.rows, factor.columns)
         found.append(output / f"{name}.csv")
     return found
 
 
-def _npz(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+def _npz(folder: ResultFolder, model: Any, factors: Factors, output: Path) -> list[Path]:
     """Write all factors and names as one file of numpy."""
     arrays: dict[str, Any] = {}
-    for name, factor in factors_of(model, read_again(folder)).items():
+    for name, factor in factors.items():
         arrays[name] = factor.values
         for side, names in (("rows", factor.rows), ("columns", factor.columns)):
             arrays |= {} if names is None else {f"{name}_{side}": np.array(list(names))}
@@ -77,21 +78,18 @@ def _npz(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
     return [path]
 
 
-def _h5ad(folder: ResultFolder, model: Any, output: Path) -> list[Path]:
+def _h5ad(folder: ResultFolder, model: Any, factors: Factors, output: Path) -> list[Path]:
     """Copy the data file, with the factors in `obsm`, `varm` and `uns`."""
     (source, *others) = folder.metadata["request"]["words"]["data"]
     if others or not source.endswith(".h5ad"):
         raise UserError("--format h5ad copies the data file, which is no .h5ad here; use csv or npz")
-    _matrix(model, folder, "h5ad")
-    from ...io import write_h5ad_results
-
     path = output if output.suffix == ".h5ad" else output / f"{Path(source).stem}_nmf.h5ad"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_h5ad_results(source, path, model)
     return [path]
 
 
-EXPORTS: dict[str, Callable[[ResultFolder, Any, Path], list[Path]]] = {
+EXPORTS: dict[str, Callable[[ResultFolder, Any, Factors, Path], list[Path]]] = {
     "cnmf": _cnmf,
     "csv": _csv,
     "h5ad": _h5ad,
