@@ -416,3 +416,13 @@ def test_a_run_of_ones_own_takes_any_store():
     for result in (whole(checkpoint=store), whole(checkpoint=store)):
         assert all(torch.equal(F, result.factors[name]) for name, F in whole().factors.items())
     assert store.saves == 14 + 30 - 13
+
+
+def test_functions_of_one_name_are_told_apart():
+    def make(d, by=2):
+        return lambda A, more=by: (1 + A) ** d
+
+    first, same, enclosed, default = make(1), make(1), make(3), make(1, by=4)
+    other = [lambda A: A + 1, lambda A: A + 2]
+    sums = [digest(f) for f in (first, enclosed, default, *other)]
+    assert digest(first) == digest(same) and len(set(sums)) == len(sums)

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -58,10 +58,30 @@ class _Walk:
             self.tell(value.type)
         elif isinstance(value, TensorCache):
             return
-        elif isinstance(value, FunctionType | BuiltinFunctionType | MethodType | type | np.ufunc):
+        elif isinstance(value, MethodType):
+            self.each((value.__func__, value.__self__))
+        elif isinstance(value, FunctionType) and self.is_new(value):
+            self.add_function(value)
+        elif isinstance(value, BuiltinFunctionType | type | np.ufunc):
             self.tell(f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}")
         elif self.is_new(value):
             self.add_parts(value)
+
+    def add_function(self, value: FunctionType) -> None:
+        """Add a function: two of one name may differ in their code, in what they enclose, and in their defaults."""
+        self.tell(f"{value.__module__}.{value.__qualname__}")
+        self.add_code(value.__code__)
+        cells = value.__closure__ or ()
+        self.each((value.__defaults__, value.__kwdefaults__, [cell.cell_contents for cell in cells]))
+
+    def add_code(self, code: CodeType) -> None:
+        """Add what a function does, without its place in a file."""
+        self.each((code.co_code, code.co_names, code.co_varnames))
+        for constant in code.co_consts:
+            if isinstance(constant, CodeType):
+                self.add_code(constant)
+            else:
+                self.add(constant)
 
     def add_parts(self, value: Any) -> None:
         """Add what a value is made of."""
