@@ -14,6 +14,7 @@ def replacing(path: Path) -> Iterator[Path]:
     It may become a file or a folder. The folder that it stands in must exist.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}")
+    remove(unfinished)  # of a process that was killed, and had the same number
     try:
         yield unfinished
         if path.is_dir():
