@@ -135,14 +135,16 @@ def _add_data(parser: Parser) -> None:
         "several for models of views, slices or coupled tensors",
     )
     group.add_argument("--key", help="which array of a file with several; a layer of .h5ad")
-    group.add_argument("--long", action="store_true", help="text files list entries: row, column, ..., value")
+    group.add_argument(
+        "--long", action="store_true", default=None, help="text files list entries: row, column, ..., value"
+    )
     for name, what in (
         ("header", "the first line names the columns"),
         ("row-names", "the first column names the rows"),
     ):
         told = f"say whether {what}, where a text file leaves it open"
         group.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=None, help=told)
-    group.add_argument("--transpose", action="store_true", help="the file has samples as columns")
+    group.add_argument("--transpose", action="store_true", default=None, help="the file has samples as columns")
     group.add_argument(
         "--labels", metavar="WHERE", help="a column of the data file (NAME or obs:NAME), FILE, FILE:COLUMN"
     )
@@ -154,8 +156,8 @@ def _add_output(parser: Parser, name: str) -> None:
     group = parser.add_argument_group("results")
     group.add_argument("--output-dir", default=".", metavar="FOLDER", help="where the result folder goes (default: .)")
     group.add_argument("--name", help=f"name of the result folder (default: {name})")
-    group.add_argument("--no-plots", action="store_true", help="write no pictures and no report")
-    group.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    group.add_argument("--no-plots", action="store_true", default=None, help="write no pictures and no report")
+    group.add_argument("-q", "--quiet", action="store_true", default=None, help="print errors only")
 
 
 def _add_fit(parser: Parser) -> None:
@@ -191,7 +193,7 @@ def _add_transform(parser: Parser) -> None:
     parser.add_argument("-k", nargs=1, metavar="RANK", help="which rank of the folder (default: the suggested one)")
     parser.add_argument("--predict", action="store_true", help="classes instead of coefficients")
     parser.add_argument("--output", metavar="FILE", help="a .tsv, .csv or .npy file (default: DATA_usages.tsv)")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.add_argument("-q", "--quiet", action="store_true", default=None, help="print errors only")
 
 
 def _add_consensus(parser: Parser) -> None:
@@ -200,23 +202,23 @@ def _add_consensus(parser: Parser) -> None:
     parser.add_argument("--density-threshold", type=float, default=0.5, help="see nnfactor.consensus (default: 0.5)")
     parser.add_argument("--mean-stability", type=float, default=0.8, help="of a stable solution, in the mean")
     parser.add_argument("--min-stability", type=float, default=0.2, help="of a stable solution, of its least component")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.add_argument("-q", "--quiet", action="store_true", default=None, help="print errors only")
 
 
 def _add_result(parser: Parser) -> None:
     parser.add_argument("result", metavar="RESULT", help="a result folder")
-    parser.add_argument("-q", "--quiet", action="store_true", help="print errors only")
+    parser.add_argument("-q", "--quiet", action="store_true", default=None, help="print errors only")
 
 
 def _add_combine(parser: Parser) -> None:
     _add_result(parser)
-    parser.add_argument("--no-plots", action="store_true", help="write no pictures and no report")
+    parser.add_argument("--no-plots", action="store_true", default=None, help="write no pictures and no report")
 
 
 def _add_info(parser: Parser) -> None:
     parser.add_argument("path", metavar="FILE_OR_RESULT")
     parser.add_argument("--key", help="which array of a file with several")
-    parser.add_argument("--long", action="store_true", help="a text file lists entries")
+    parser.add_argument("--long", action="store_true", default=None, help="a text file lists entries")
 
 
 def _add_export(parser: Parser) -> None:

@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
+
 from ..io import Table, read_data, read_labels
+from ..io.label_files import KINDS
 from .errors import UserError
 from .logs import LOGGER
 
@@ -64,14 +68,18 @@ def read_given(arguments: Namespace, model: str) -> Given:
     column = column_of(arguments.labels, paths[0])
     tables = [_read(path, arguments, column if i == 0 else None) for i, path in enumerate(paths)]
     if model in OF_SAMPLES:
-        _check_samples(tables)
+        check_alike(tables, [(i, 0) for i in range(len(tables))])
+    if model == "PARAFAC2" and not _is_stack(tables):
+        check_alike(tables, [(i, 1) for i in range(len(tables))])
     X = [table.values for table in tables] if model in LISTS and not _is_stack(tables) else tables[0].values
     given = Given(X, None, None, tables, {})
     y = None if not arguments.labels else _labels(arguments.labels, column, given)
-    weights = None if not arguments.weights else _weights(arguments.weights, tables[0], arguments.transpose)
-    files = [*paths, *([] if column or not arguments.labels else [_file_of(arguments.labels)])]
-    files += [arguments.weights] if arguments.weights else []
-    return Given(X, y, weights, tables, {str(Path(path).resolve()): digest(Path(path)) for path in files})
+    weights = None if not arguments.weights else _weights(arguments.weights, tables[0], arguments)
+    files = {f"data {i}": path for i, path in enumerate(paths, 1)}  # their order and their parts decide, too
+    files |= {} if column or not arguments.labels else {"labels": _file_of(arguments.labels)}
+    files |= {"weights": arguments.weights} if arguments.weights else {}
+    digests = {f"{part}: {Path(path).resolve()}": digest(Path(path)) for part, path in files.items()}
+    return Given(X, y, weights, tables, digests)
 
 
 def _is_stack(tables: Sequence[Table]) -> bool:
@@ -82,7 +90,7 @@ def _is_stack(tables: Sequence[Table]) -> bool:
 def _read(path: str, arguments: Namespace, column: str | None) -> Table:
     layout = {name: getattr(arguments, name, None) for name in ("header", "row_names")}
     apart = [*([column] if column else []), *(getattr(arguments, "drop_columns", None) or ())]
-    table = read_data(path, key=arguments.key, long=arguments.long, labels=apart, **layout)
+    table = read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, **layout)
     if not arguments.transpose:
         return table
     if len(table.values.shape) != 2:
@@ -97,7 +105,8 @@ def column_of(labels: str | None, data: str) -> str | None:
     for before in ("obs:", f"{data}:"):
         if labels.startswith(before):
             return labels.removeprefix(before)
-    return labels if not Path(_file_of(labels)).exists() and not Path(labels).suffix else None
+    is_file = Path(_file_of(labels)).exists() or Path(labels.partition(":")[0]).suffix in KINDS
+    return None if is_file else labels
 
 
 def _file_of(labels: str) -> str:
@@ -119,23 +128,46 @@ def _labels(labels: str, column: str | None, given: Given) -> Any:
     return read_labels(file, names=given.samples, column=name, n_samples=given.tables[0].values.shape[0])
 
 
-def _weights(path: str, table: Table, transpose: bool) -> Any:
-    read = read_data(path)
-    weights = read.values.T if transpose else read.values
-    if weights.shape != table.values.shape:
-        raise UserError(f"--weights {path} has shape {weights.shape}, the data {table.values.shape}")
-    return weights
+def _weights(path: str, table: Table, arguments: Namespace) -> Any:
+    """Read weights in the form of the data; rows and columns with names are brought into their order."""
+    read = _read(path, Namespace(**{**vars(arguments), "key": None, "drop_columns": None}), None)
+    if read.values.shape != table.values.shape:
+        raise UserError(f"--weights {path} has shape {read.values.shape}, the data {table.values.shape}")
+    return in_order(read.values, read.names, table.names, path)
 
 
-def _check_samples(tables: Sequence[Table]) -> None:
-    """Refuse views whose rows have different names."""
-    named = [table for table in tables if table.names[0] is not None]
-    for table in named[1:]:
-        for i, (a, b) in enumerate(zip(named[0].names[0] or (), table.names[0] or (), strict=False)):
+def in_order(values: Any, given: Sequence[Names], wanted: Sequence[Names], source: str) -> Any:
+    """Bring dimensions whose entries have names into the order of other names; refuse names that are missing or twice.
+
+    A dimension without names on either side stays as it is.
+    """
+    for axis, (mine, other) in enumerate(zip(given, wanted, strict=False)):
+        if mine is None or other is None or list(mine) == list(other):
+            continue
+        place = {name: i for i, name in enumerate(mine)}
+        missing = [name for name in other if name not in place]
+        if missing or len(mine) != len(other):
+            told = f"lacks {missing[0]!r}" if missing else f"has {len(mine)} names where {len(other)} are wanted"
+            raise UserError(f"{source} {told}: dimension {axis} must have the names of the fitted data")
+        if len(place) < len(mine):
+            twice = next(name for name in place if list(mine).count(name) > 1)
+            raise UserError(f"{source}: dimension {axis} has the name {twice!r} twice, and another order than the data")
+        at = np.array([place[name] for name in other])
+        if sp.issparse(values) and values.ndim == 2:
+            values = sp.csr_array(values)[at] if axis == 0 else sp.csr_array(values)[:, at]
+        else:
+            values = np.take(values, at, axis=axis)
+    return values
+
+
+def check_alike(tables: Sequence[Table], sides: Sequence[tuple[int, int]]) -> None:
+    """Refuse dimensions, each of a table by its position, that stand for one thing and have different names."""
+    named = [(tables[i], names) for i, axis in sides if (names := tables[i].names[axis]) is not None]
+    for table, names in named[1:]:
+        first, known = named[0]
+        for j, (a, b) in enumerate(zip(known, names, strict=False)):
             if a != b:
-                raise UserError(
-                    f"row {i + 1} is {a!r} in {named[0].source} and {b!r} in {table.source}; sort them alike"
-                )
+                raise UserError(f"name {j + 1} is {a!r} in {first.source}, {b!r} in {table.source}; sort them alike")
 
 
 def digest(path: Path) -> str:

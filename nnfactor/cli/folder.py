@@ -1,5 +1,7 @@
 """Result folders: what is written where, completely or not at all, and what an earlier run left behind."""
 
+import csv
+import io
 import json
 import os
 import time
@@ -25,6 +27,7 @@ class ResultFolder:
         self.path = path
         self.metadata: dict[str, Any] = {}
         self.moved: Path | None = None  # where an earlier result went
+        self.is_own = False  # whether nobody else can have begun to write to it
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -60,13 +63,14 @@ class ResultFolder:
             path.mkdir(parents=True, exist_ok=True)
             folder.metadata = {**about, "plan": dict(plan), "finished": False}
             folder.write_metadata()
+            folder.is_own = not shared
         except OSError as error:
             raise UserError(f"{path} cannot be written: {error.strerror or error}") from None
         return folder
 
     def undo(self) -> None:
-        """Leave things as they were before `begin`, if nothing was computed yet."""
-        if not any(p.is_file() for part in (SOLUTIONS, JOBS) for p in self.file(part).rglob("*")):
+        """Leave things as they were before `begin`, if it made the folder and nothing was computed yet."""
+        if self.is_own and not any(p.is_file() for part in (SOLUTIONS, JOBS) for p in self.file(part).rglob("*")):
             remove(self.path)
             if self.moved is not None:
                 os.replace(self.moved, self.path)
@@ -92,7 +96,10 @@ class ResultFolder:
 
     def choose(self, words: Sequence[str] | None) -> Path:
         """Return the folder of the solution that `-k` names, or the suggested one."""
-        found, rank = self.solutions(), read_ranks(words)[0] if words else None
+        found, ranks = self.solutions(), read_ranks(words) if words else [None]
+        if len(ranks) > 1:
+            raise UserError(f"-k {' '.join(words or ())}: say one rank")
+        (rank,) = ranks
         path = self.file(SUGGESTED) if rank is None else self.solution(rank)
         if not path.exists():
             names = ", ".join(p.name.removeprefix("k_").lstrip("0") for p in found)
@@ -136,9 +143,11 @@ def written(path: Path) -> Iterator[Path]:
 
 def write_table_file(path: Path, columns: Mapping[str, Any]) -> None:
     """Write a table, one column for each name, as tab-separated text with digits that read back the same."""
-    lines = ["\t".join(columns)]
-    lines += ["\t".join(_cell(v) for v in row) for row in zip(*columns.values(), strict=True)]
-    write_text(path, "\n".join(lines) + "\n")
+    text = io.StringIO()
+    lines = csv.writer(text, delimiter="\t", lineterminator="\n")
+    lines.writerow(columns)
+    lines.writerows([_cell(v) for v in row] for row in zip(*columns.values(), strict=True))
+    write_text(path, text.getvalue())
 
 
 def _cell(value: Any) -> str:

@@ -10,20 +10,21 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from ..callbacks import JSONLines, ProgressBar
-from ..io import load
+from ..io import load, save
 from ..io.complete_files import remove
 from ..models.shared.fitting import draw_seeds
 from ..selection import RankSelection
 from ..selection.rank import conclude
 from ..selection.restarts import join_restarts, take_restarts
 from ..selection.study import RankStudy
-from .data import Given
+from .data import Given, check_alike
 from .errors import UserError
 from .folder import JOBS, SUGGESTED, ResultFolder, write_table_file, written
 from .logs import LOGGER
@@ -50,6 +51,9 @@ class Work:
         takes = inspect.signature(type(estimator).fit).parameters
         if given.weights is not None and "weights" not in takes:
             raise UserError(f"{plan['model']} takes no weights; leave --weights out")
+        for name in {name for of in getattr(estimator, "modes", ()) for name in of}:
+            check_alike(given.tables, [(i, of.index(name)) for i, of in enumerate(estimator.modes) if name in of])
+        _check_savable(estimator)
         if checkpoint and "checkpoint" not in takes:
             raise UserError(f"{plan['model']} has no state to save; leave --checkpoint out")
         if plan["verb"] == "fit":
@@ -101,6 +105,17 @@ class Work:
         return [(worker, path) for worker, path in pieces if not path.exists()]
 
 
+def _check_savable(estimator: Any) -> None:
+    """Refuse parameters that a model file cannot hold, before anything is fitted."""
+    with TemporaryDirectory() as folder:
+        save(clone(estimator).set_params(**_left_out(estimator)), Path(folder, MODEL))
+
+
+def _left_out(estimator: Any) -> dict[str, None]:
+    """Return parameters that only a fit needs: who is told of it, and terms of the user's own, which are code."""
+    return {name: None for name in ("callback", "terms") if name in estimator.get_params(deep=False)}
+
+
 def _rank_of(estimator: Any) -> int | None:
     rank = getattr(estimator, "n_components", None)
     return int(rank) if isinstance(rank, int) else None
@@ -145,7 +160,7 @@ def _fit(estimator: Any, given: Given, folder: ResultFolder, piece: Path, words:
     bar = ProgressBar()
     callbacks = [JSONLines(folder.file("log.jsonl")), *([] if words.quiet else [bar])]
     try:
-        return estimator.set_params(callback=callbacks).fit(given.X, given.y, **more).set_params(callback=None)
+        return estimator.set_params(callback=callbacks).fit(given.X, given.y, **more).set_params(**_left_out(estimator))
     finally:
         bar.close()
 
@@ -204,14 +219,14 @@ def finish(folder: ResultFolder, work: Work, given: Given, pictures: bool) -> No
     )
     if reason:
         LOGGER.info("suggested rank: %s", reason)
-    folder.write_metadata(finished=True)
-    remove(folder.file(JOBS))
     if pictures and can_draw():
         draw(folder)
     elif pictures:
         LOGGER.info(
             "no pictures, for matplotlib is missing: pip install 'nnfactor[plot]', nnfactor plot %s", folder.path
         )
+    folder.write_metadata(finished=True)
+    remove(folder.file(JOBS))
     LOGGER.info("wrote %s", folder.path)
 
 

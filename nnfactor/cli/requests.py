@@ -26,6 +26,14 @@ SETTINGS = (
 
 DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}
 
+KINDS_OF_SETTINGS: dict[str, type] = {
+    **dict.fromkeys(("long", "header", "row_names", "transpose", "no_plots", "quiet"), bool),
+    **dict.fromkeys(("n_init", "seed", "total_workers", "worker_index"), int),
+    "checkpoint": float,
+}
+
+WORDS_FOR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
 OF_THE_CALL = ("worker_index", "output_dir", "name", "checkpoint", "no_plots", "quiet", "config", "debug", "help")
 
 OF_THE_PLAN = (
@@ -33,7 +41,7 @@ OF_THE_PLAN = (
     "total_workers",
 )  # fmt: skip
 
-FILE = re.compile(r"@([^\s'\",)\]}]+)")  # an array from a file inside a value
+FILE = re.compile(r"(?<=['\"])@([^'\"]+)|^\s*@(.+)$")  # an array from a file: a text inside a value, or all of it
 
 
 @dataclass(frozen=True)
@@ -52,9 +60,10 @@ class Request:
             raise UserError(f"{words.config}: parameters must be a table, [parameters]")
         merged = Namespace(**vars(words))
         for name in SETTINGS:
-            told, value = getattr(merged, name, None), config.pop(name, DEFAULTS.get(name))
-            if told is None or told == [] or (told is False and value is not None):
-                setattr(merged, name, _as_words(name, value))
+            told, value = getattr(merged, name, None), config.pop(name, None)
+            value = DEFAULTS.get(name) if value is None else _as_words(name, value, str(words.config))
+            if told is None or told == []:
+                setattr(merged, name, value)
         nested = {name.replace("-", "_"): value for name, value in nested.items()}
         request = cls(merged, {**config, **nested, **parameters})
         request._check()
@@ -71,7 +80,11 @@ class Request:
         words = self.words
         if not words.data:
             raise UserError(f"{words.verb} needs a data file; see nnfactor {words.verb} --help")
-        find_model(words.model)
+        names = rank_names(find_model(words.model))
+        if "random_state" in self.parameters:
+            raise UserError("--random-state is --seed here")
+        if twice := [name for name in names if name in self.parameters and words.k]:
+            raise UserError(f"-k and {twice[0]} say the same; leave one out")
         if words.criterion not in CRITERIA:
             told = nearest(words.criterion, CRITERIA)
             raise UserError(f"--criterion {words.criterion}{told}; use one of {', '.join(CRITERIA)}")
@@ -122,7 +135,7 @@ class Request:
         if self.words.verb == "select-rank":
             chosen["criterion"] = self.words.criterion
         texts = {name: str(value) for name, value in sorted(self.parameters.items())}
-        inside = {path: digest(Path(path)) for text in texts.values() for path in FILE.findall(text)}
+        inside = {f"inside: {path}": digest(Path(path)) for text in texts.values() for path in _files_in(text)}
         return {**chosen, "parameters": texts, "ranks": self.ranks, "files": given.digests | inside, "version": VERSION}
 
     def as_json(self) -> dict[str, Any]:
@@ -132,8 +145,7 @@ class Request:
         column = column_of(self.words.labels, self.words.data[0])
         words["labels"] = f"obs:{column}" if column else _full_path(self.words.labels)
         words["weights"] = _full_path(self.words.weights)
-        full = lambda value: FILE.sub(lambda m: f"@{Path(m[1]).resolve()}", value) if isinstance(value, str) else value
-        return {"words": words, "parameters": {name: full(value) for name, value in self.parameters.items()}}
+        return {"words": words, "parameters": {name: _with_full_paths(v) for name, v in self.parameters.items()}}
 
 
 def read_again(folder: ResultFolder) -> Given:
@@ -143,6 +155,22 @@ def read_again(folder: ResultFolder) -> Given:
     if changed := [path for path, total in given.digests.items() if before.get(path) != total]:
         raise UserError(f"{changed[0]} has changed since {folder.path} was begun")
     return given
+
+
+def _files_in(text: str) -> list[str]:
+    """List the files whose arrays a value holds."""
+    return [(match[1] or match[2]).strip() for match in FILE.finditer(text)]
+
+
+def _with_full_paths(value: Any) -> Any:
+    """Name the files in a value by their full paths, also inside lists and tables of TOML."""
+    if isinstance(value, Mapping):
+        return {key: _with_full_paths(v) for key, v in value.items()}
+    if isinstance(value, list):
+        return [_with_full_paths(v) for v in value]
+    if not isinstance(value, str):
+        return value
+    return FILE.sub(lambda match: f"@{Path((match[1] or match[2]).strip()).resolve()}", value)
 
 
 def _full_path(name: str | None) -> str | None:
@@ -157,10 +185,12 @@ def _read_config(path: str) -> dict[str, Any]:
     return {name.replace("-", "_"): value for name, value in read.items()}
 
 
-def _as_words(name: str, value: Any) -> Any:
-    """Turn values of a file into what the command line gives: lists of words."""
-    if name == "data" and value is not None:
-        return [value] if isinstance(value, str) else list(value)
-    if name == "k" and value is not None:
-        return [str(v) for v in (value if isinstance(value, list) else [value])]
+def _as_words(name: str, value: Any, source: str) -> Any:
+    """Turn values of a file into what the command line gives; refuse those of another kind."""
+    if name in ("data", "k", "drop_columns"):
+        listed = value if isinstance(value, list) else [value]
+        return [str(v) for v in listed] if name == "k" else listed
+    kind = KINDS_OF_SETTINGS.get(name, str)
+    if isinstance(value, bool) != (kind is bool) or not isinstance(value, (int, float) if kind is float else kind):
+        raise UserError(f"{source}: {name} must be {WORDS_FOR[kind]}, got {value!r}")
     return value

@@ -363,3 +363,95 @@ def test_the_module_is_the_command(here):
     done = subprocess.run(words, capture_output=True, text=True, cwd=here, env=os.environ | path)
     assert done.returncode == 0 and done.stdout == "" and "\r" not in done.stderr
     assert done.stderr.splitlines()[-1] == "nnfactor: wrote iris_NMF"
+
+
+def table(path, X, rows, columns):
+    nnfactor.io.write_table(path, X, [f"s{i}" for i in rows], [f"g{j}" for j in columns])
+
+
+class TestNamesDecide:
+    """Whatever has names goes by them, or is refused; order and part of a file belong to the run."""
+
+    X = np.random.default_rng(0).random((12, 5)) + 0.1
+    W = np.random.default_rng(1).integers(0, 3, (12, 5))
+    rows, columns = np.random.default_rng(2).permutation(12), np.random.default_rng(3).permutation(5)
+
+    @pytest.fixture(autouse=True)
+    def files(self, here):
+        table("a.tsv", self.X, range(12), range(5))
+        table("w.tsv", self.W, range(12), range(5))
+        table("a_moved.tsv", self.X[:, self.columns], range(12), self.columns)
+        table("w_moved.tsv", self.W[self.rows][:, self.columns], self.rows, self.columns)
+
+    def test_weights_of_a_fit_and_of_new_samples(self, here):
+        run("fit a.tsv -k 2 --seed 0 --weights w.tsv --no-plots --name plain")
+        run("fit a.tsv -k 2 --seed 0 --weights w_moved.tsv --no-plots --name moved")
+        np.testing.assert_array_equal(model_of(here / "plain").components_, model_of(here / "moved").components_)
+        run("transform plain a.tsv --weights w.tsv --output one.npy")
+        run("transform plain a_moved.tsv --weights w_moved.tsv --output two.npy")
+        np.testing.assert_allclose(np.load("one.npy"), np.load("two.npy"), rtol=1e-9, atol=1e-12)
+
+    def test_columns_of_views(self, here):
+        run("fit a.tsv w.tsv --model SULF -k 2 --seed 0 --no-plots --name views")
+        table("w_columns.tsv", self.W[:, self.columns], range(12), self.columns)
+        run("transform views a.tsv w.tsv --output one.npy")
+        run("transform views a_moved.tsv w_columns.tsv --output two.npy")
+        np.testing.assert_allclose(np.load("one.npy"), np.load("two.npy"), rtol=1e-9, atol=1e-12)
+
+    def test_names_that_are_there_twice(self, here):
+        nnfactor.io.write_table("twice.tsv", self.X, None, ["g", "g", "h", "i", "j"])
+        nnfactor.io.write_table("other.tsv", self.X[:, ::-1], None, ["j", "i", "h", "g", "g"])
+        run("fit twice.tsv -k 2 --seed 0 --no-plots")
+        run("transform twice_NMF twice.tsv --output out.npy")
+        run("transform twice_NMF other.tsv --output out.npy", status=2)
+
+    def test_the_order_and_the_part_of_files(self, here):
+        base = "-k 2 --seed 1 --n-init 2 --no-plots --name split --total-workers 2 --worker-index"
+        run(f"fit a.tsv --weights w.tsv {base} 0")
+        run(f"fit w.tsv --weights a.tsv {base} 1", status=2)
+
+
+def test_a_repeated_run_draws_a_new_seed_and_an_interrupted_one_keeps_its_own(here, monkeypatch):
+    seed = lambda: json.loads((here / "iris_NMF" / "metadata.json").read_text())["plan"]["seed"]
+    run("fit iris.csv -k 2 --no-plots")
+    first = seed()
+    run("fit iris.csv -k 2 --no-plots")
+    assert seed() != first
+
+
+def test_pictures_that_were_interrupted_are_drawn_by_the_same_command(here, monkeypatch):
+    def stop(folder):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(jobs, "draw", stop)
+    run("fit iris.csv -k 2", status=130)
+    monkeypatch.undo()
+    monkeypatch.chdir(here)
+    written = (here / "iris_NMF" / "all_solutions" / "k_02" / "components.tsv").stat().st_mtime_ns
+    run("fit iris.csv -k 2")
+    assert (here / "iris_NMF" / "all_solutions" / "k_02" / "components.tsv").stat().st_mtime_ns == written
+    assert (here / "iris_NMF" / "report.html").exists() and not list(here.glob("*_previous_*"))
+
+
+def test_a_worker_whose_values_are_refused_leaves_the_others_alone(here):
+    np.save("bad.npy", -np.ones((150, 2)))
+    base = "fit iris.csv -k 2 --seed 1 --n-init 2 --no-plots --name split --total-workers 2 --worker-index"
+    run(f"{base} 0 --init nndsvd", status=2)
+    assert (here / "split" / "metadata.json").exists()
+
+
+def test_terms_of_a_users_own_are_fitted_and_left_out_of_the_file(here, monkeypatch):
+    (here / "mine.py").write_text("from nnfactor.core import L2\n\ndef terms(shapes):\n    return [L2('V', 0.5)]\n")
+    monkeypatch.syspath_prepend(str(here))
+    run("fit iris.csv -k 2 --seed 0 --terms mine:terms --no-plots --name with")
+    run("fit iris.csv -k 2 --seed 0 --no-plots --name without")
+    found, other = model_of(here / "with"), model_of(here / "without")
+    assert found.terms is None and found.loss_ > other.loss_
+
+
+def test_a_file_wins_only_where_the_command_line_is_silent(here):
+    (here / "header.toml").write_text("header = true\nk = 1\nno_plots = true\n")
+    (here / "plain.csv").write_text("3,1,2\n4,5,6\n7,8,9\n")
+    run("fit plain.csv --config header.toml --no-header --seed 0 --name all")
+    run("fit plain.csv --config header.toml --seed 0 --name fewer")
+    assert len(model_of(here / "all").embedding_) == 3 and len(model_of(here / "fewer").embedding_) == 2

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...io import load, write_h5ad_results, write_table
 from ..arguments import FORMATS
+from ..data import digest
 from ..errors import UserError, nearest
 from ..folder import ResultFolder, written
 from ..logs import tell
@@ -83,6 +84,10 @@ def _h5ad(folder: ResultFolder, model: Any, factors: Factors, output: Path) -> l
     (source, *others) = folder.metadata["request"]["words"]["data"]
     if others or not source.endswith(".h5ad"):
         raise UserError("--format h5ad copies the data file, which is no .h5ad here; use csv or npz")
+    if folder.plan["transpose"]:
+        raise UserError("--format h5ad puts usages beside rows of the file, which were features here; use csv or npz")
+    if digest(Path(source)) not in folder.plan["files"].values():
+        raise UserError(f"{source} has changed since {folder.path} was begun")
     path = output if output.suffix == ".h5ad" else output / f"{Path(source).stem}_nmf.h5ad"
     path.parent.mkdir(parents=True, exist_ok=True)
     write_h5ad_results(source, path, model)

@@ -1,5 +1,6 @@
 """`fit` and `select-rank`: one way for both, from the command line to a result folder."""
 
+import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
@@ -55,8 +56,12 @@ def _seed(seed: int | None, path: Path, plan: Mapping[str, Any]) -> int:
     if seed is not None:
         return seed
     try:
-        earlier = dict(ResultFolder.open(path).plan)
+        earlier = ResultFolder.open(path)
     except UserError:
-        earlier = {}
-    known = earlier.pop("seed", None)
-    return int(np.random.SeedSequence().generate_state(1)[0]) if earlier != dict(plan) else int(known)
+        earlier = None
+    if earlier is not None and not earlier.metadata["finished"]:
+        known = dict(earlier.plan)
+        seed = known.pop("seed")
+        if known == json.loads(json.dumps(plan)):
+            return int(seed)
+    return int(np.random.SeedSequence().generate_state(1)[0])

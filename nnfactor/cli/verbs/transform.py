@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
-from ...io import Table, load, write_table
+from ...io import load, write_table
 from ...io.fitted_factors import as_numpy
-from ..data import Names, read_given, stem_of
+from ..data import Given, Names, in_order, read_given, stem_of
 from ..errors import UserError
 from ..folder import ResultFolder, write_table_file
 from ..logs import tell
@@ -31,12 +30,12 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
         does = "classes" if arguments.predict else "coefficients; say --predict for classes"
         raise UserError(f"{type(model).__name__} gives no {does}")
     given = read_given(arguments, type(model).__name__)
-    X = _as_fitted(given.X, given.tables, path.with_name(NAMES))
+    X, weights = _as_fitted(given, path.with_name(NAMES))
     with tell(arguments.quiet) as log:
         if arguments.predict:
             _write_classes(output, as_numpy(model.predict(X)), given.samples)
         else:
-            more = {} if given.weights is None else {"weights": given.weights}
+            more = {} if weights is None else {"weights": weights}
             rows = as_numpy(model.transform(X, **more))
             names = (None, None) if output.suffix == ".npy" else (given.samples, component_names(rows.shape[1]))
             write_table(output, rows, *names)
@@ -67,19 +66,14 @@ def _write_classes(output: Path, classes: np.ndarray, samples: Names) -> None:
     write_table_file(output, columns)
 
 
-def _as_fitted(X: Any, tables: Sequence[Table], file: Path) -> Any:
-    """Bring columns into the order of the fitted data, by their names; refuse features that are missing."""
-    if isinstance(X, list) or not file.exists():
-        return X
-    fitted, now = json.loads(file.read_text())[0][1:], tables[0].names[1:]
-    for axis, (known, given) in enumerate(zip(fitted, now, strict=False), start=1):
-        if known is None or given is None or list(known) == list(given):
-            continue
-        place = {name: i for i, name in enumerate(given)}
-        missing = [name for name in known if name not in place]
-        if missing or len(known) != len(given):
-            told = f"lacks {missing[0]!r}" if missing else f"has {len(given)} names for {len(known)} of the model"
-            raise UserError(f"{tables[0].source} {told}: dimension {axis} must have the names of the fitted data")
-        at = np.array([place[name] for name in known])
-        X = sp.csr_array(X)[:, at] if sp.issparse(X) and X.ndim == 2 else np.take(X, at, axis=axis)
-    return X
+def _as_fitted(given: Given, file: Path) -> tuple[Any, Any]:
+    """Bring features of data and weights into the order of the fitted data, by their names."""
+    if not file.exists():
+        return given.X, given.weights
+    fitted = json.loads(file.read_text(encoding="utf-8"))
+    order = lambda values, i: in_order(
+        values, [None, *given.tables[i].names[1:]], [None, *fitted[i][1:]], given.tables[i].source
+    )
+    if isinstance(given.X, list):
+        return [order(A, min(i, len(fitted) - 1)) for i, A in enumerate(given.X)], given.weights
+    return order(given.X, 0), None if given.weights is None else order(given.weights, 0)
