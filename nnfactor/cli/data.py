@@ -69,8 +69,6 @@ def read_given(arguments: Namespace, model: str) -> Given:
     tables = [_read(path, arguments, column if i == 0 else None) for i, path in enumerate(paths)]
     if model in OF_SAMPLES:
         check_alike(tables, [(i, 0) for i in range(len(tables))])
-    if model == "PARAFAC2" and not _is_stack(tables):
-        check_alike(tables, [(i, 1) for i in range(len(tables))])
     X = [table.values for table in tables] if model in LISTS and not _is_stack(tables) else tables[0].values
     given = Given(X, None, None, tables, {})
     y = None if not arguments.labels else _labels(arguments.labels, column, given)

@@ -51,6 +51,8 @@ class Work:
         takes = inspect.signature(type(estimator).fit).parameters
         if given.weights is not None and "weights" not in takes:
             raise UserError(f"{plan['model']} takes no weights; leave --weights out")
+        if plan["model"] == "PARAFAC2" and isinstance(given.X, list):
+            check_alike(given.tables, [(i, 1) for i in range(len(given.tables))])
         for name in {name for of in getattr(estimator, "modes", ()) for name in of}:
             check_alike(given.tables, [(i, of.index(name)) for i, of in enumerate(estimator.modes) if name in of])
         _check_savable(estimator)

@@ -398,6 +398,13 @@ class TestNamesDecide:
         run("transform views a_moved.tsv w_columns.tsv --output two.npy")
         np.testing.assert_allclose(np.load("one.npy"), np.load("two.npy"), rtol=1e-9, atol=1e-12)
 
+    def test_columns_of_more_slices_than_were_fitted(self, here):
+        table("short.tsv", self.X[:7], range(7), range(5))
+        run("fit a.tsv short.tsv --model PARAFAC2 -k 2 --seed 0 --max-iter 20 --no-plots --name slices")
+        run("transform slices a.tsv short.tsv a.tsv --output one.npy")
+        run("transform slices a.tsv short.tsv a_moved.tsv --output two.npy")
+        np.testing.assert_allclose(np.load("one.npy"), np.load("two.npy"), rtol=1e-7, atol=1e-9)
+
     def test_names_that_are_there_twice(self, here):
         nnfactor.io.write_table("twice.tsv", self.X, None, ["g", "g", "h", "i", "j"])
         nnfactor.io.write_table("other.tsv", self.X[:, ::-1], None, ["j", "i", "h", "g", "g"])

@@ -424,5 +424,6 @@ def test_functions_of_one_name_are_told_apart():
 
     first, same, enclosed, default = make(1), make(1), make(3), make(1, by=4)
     other = [lambda A: A + 1, lambda A: A + 2]
-    sums = [digest(f) for f in (first, enclosed, default, *other)]
+    modules = [(lambda m: lambda A: m.exp(A))(m) for m in (np, torch)]  # named, not walked through
+    sums = [digest(f) for f in (first, enclosed, default, *other, *modules)]
     assert digest(first) == digest(same) and len(set(sums)) == len(sums)

@@ -71,9 +71,9 @@ def _as_fitted(given: Given, file: Path) -> tuple[Any, Any]:
     if not file.exists():
         return given.X, given.weights
     fitted = json.loads(file.read_text(encoding="utf-8"))
-    order = lambda values, i: in_order(
-        values, [None, *given.tables[i].names[1:]], [None, *fitted[i][1:]], given.tables[i].source
-    )
+    wanted = lambda i: [None, *fitted[min(i, len(fitted) - 1)][1:]]  # slices may be more than those of the fit
+    order = lambda values, i, table: in_order(values, [None, *table.names[1:]], wanted(i), table.source)
     if isinstance(given.X, list):
-        return [order(A, min(i, len(fitted) - 1)) for i, A in enumerate(given.X)], given.weights
-    return order(given.X, 0), None if given.weights is None else order(given.weights, 0)
+        return [order(A, *at) for A, at in zip(given.X, enumerate(given.tables), strict=True)], given.weights
+    first = given.tables[0]
+    return order(given.X, 0, first), None if given.weights is None else order(given.weights, 0, first)

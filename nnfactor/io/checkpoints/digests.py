@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class _Walk:
             self.each((value.__func__, value.__self__))
         elif isinstance(value, FunctionType) and self.is_new(value):
             self.add_function(value)
-        elif isinstance(value, BuiltinFunctionType | type | np.ufunc):
+        elif isinstance(value, BuiltinFunctionType | ModuleType | type | np.ufunc):
             self.tell(f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', value.__name__)}")
         elif self.is_new(value):
             self.add_parts(value)
