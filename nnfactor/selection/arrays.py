@@ -1,6 +1,6 @@
 """Parts of data as users hand them in: blocks of two modes, and entries that are hidden."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import frexp
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.arrays import as_array
-from ..core.data.as_data import as_scipy, coordinates, is_sparse, to_csr
+from ..core.data.as_data import as_scipy, as_tensor, coordinates, is_sparse, to_csr
 from ..core.data.base import Data
 from ..core.data.hidden import make_sparse
 from ..core.labels import to_host
@@ -60,6 +60,12 @@ def scale_rows(F: Any, by: np.ndarray) -> Any:
     if isinstance(F, Tensor):
         return F * torch.from_numpy(by).to(F)[:, None]
     return F * by.astype(F.dtype)[:, None]
+
+
+def scale_fixed(fixed: Mapping[str, Any] | None, by: Sequence[np.ndarray]) -> Mapping[str, Any] | None:
+    """Multiply the rows of known entries, by factor, as those of the factors of scaled data."""
+    numbers = dict(zip(("V", *(f"U{b}" for b in range(1, len(by)))), by, strict=True))
+    return fixed and {name: scale_rows(as_tensor(F, "fixed"), numbers[name]) for name, F in fixed.items()}
 
 
 def scale_modes(X: Any, by: Sequence[np.ndarray]) -> Any:

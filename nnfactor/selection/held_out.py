@@ -31,6 +31,7 @@ from .arrays import (
     lower_weights,
     mark_entries,
     replace_entries,
+    scale_fixed,
     scale_modes,
     scale_rows,
     stored_entries,
@@ -93,8 +94,10 @@ def draw_blocks(
 
 
 def _is_free(estimator: Any) -> bool:
-    """Tell whether another loss may judge ranks: nothing but nonnegativity is asked of the factors."""
-    return isinstance(estimator, NMF) and not is_asked(estimator) and 1 <= loss_exponent(estimator) <= 2
+    """Tell whether another loss may judge ranks: nothing is asked of the factors but signs and known entries."""
+    if not isinstance(estimator, NMF) or is_asked(clone(estimator).set_params(fixed=None)):
+        return False
+    return 1 <= loss_exponent(estimator) <= 2
 
 
 def _may_be_scaled(estimator: Any, X: Any) -> bool:
@@ -378,6 +381,7 @@ def predict_speckles(estimators: Sequence[Any], X: Any, weights: Any, fold: np.n
     if _may_be_scaled(fits[0], X) and loss_exponent(fits[0]) == 2:
         scales = _find_scales(fits[0], hidden, weights)
         X, hidden = scale_modes(X, scales), scale_modes(hidden, scales)
+        fits = [fit.set_params(fixed=scale_fixed(fit.fixed, scales)) for fit in fits]
     inside = read_for_score(clone(fits[0]), hidden, weights)
     if len(X.shape) > 2 and not is_sparse(X):
         mean = float(inside.data.mean()) * inside.scale

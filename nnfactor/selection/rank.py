@@ -100,13 +100,15 @@ def select_rank(
     Parameters
     ----------
     estimator : NMF, NTF or another factorization
-        Its parameters are used, but for `n_components`; it is not changed.
+        Its parameters are used, but for `n_components`; it is not changed. Known components (`fixed`) stay at every
+        rank, which counts them.
     X, ranks : data as for `fit`, and an iterable of int, each >= 1
     criterion : {"auto", "bicross", "speckled", "stability", "core_consistency"}
         "bicross" (`NMF` and `NTF`; "auto" for matrices, for it needs no masks and takes sparse data as they are):
         blocks of rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled"
-        (models with `missing`; "auto" for tensors, of which blocks leave too little): 5 % of the entries are hidden
-        (Wold 1978). Unless factors have penalties or bounds, both weigh the squared distance of a matrix by the means
+        (models with `missing`; "auto" for tensors, of which blocks leave too little, and with `fixed` or `terms`): 5 %
+        of the entries are hidden (Wold 1978).
+        Unless factors have penalties or bounds, both weigh the squared distance of a matrix by the means
         of rows and columns, and "speckled" takes the Kullback-Leibler divergence for a dense tensor whose noise grows
         with its entries. They take the smallest rank within one standard error of the least loss, and none if one
         component, or a constant, predicts as well. "stability": the
@@ -126,7 +128,8 @@ def select_rank(
     Raises
     ------
     ValueError
-        Ranks < 1, or too many for a fold; a criterion that does not go with the estimator.
+        Ranks < 1, below the number of known components, or too many for a fold; a criterion that does not go with the
+        estimator.
 
     Examples
     --------

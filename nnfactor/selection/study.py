@@ -17,7 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from ..models.factorization.nmf import NMF
 from ..models.shared.base import Factorization
 from ..models.shared.batch import batch_fit
-from ..models.shared.constraints import is_asked
+from ..models.shared.constraints import is_asked, known_components
 from ..models.shared.fitting import read_random_state, read_weighted
 from ..models.shared.parameters import one_of, whole
 from .arrays import as_indexable, divide
@@ -73,9 +73,10 @@ class RankStudy:
         return cls(estimator, X, weights, ranks, chosen, study.n_init, seed, parts)
 
     def estimators(self, ranks: Sequence[int]) -> list[Any]:
-        """Make the estimators of some ranks for all data."""
-        make = lambda k: clone(self.estimator).set_params(n_components=k, n_init=self.n_init, random_state=self.seed)
-        return [make(k) for k in ranks]
+        """Make the estimators of some ranks for all data; one component to compare with is free if more are known."""
+        own, known = {"n_init": self.n_init, "random_state": self.seed}, known_components(self.estimator)
+        asked = lambda k: {"n_components": k, **({"fixed": None} if k < known else {})}
+        return [clone(self.estimator).set_params(**own, **asked(k)) for k in ranks]
 
     def fit(self) -> dict[int, Any]:
         """Fit all ranks to all data, as one batch."""
@@ -122,8 +123,13 @@ def _choose(estimator: Any, X: Any, criterion: str) -> str:
     tensor = len(getattr(X, "shape", ())) > 2 or getattr(estimator, "sample_shape", None) is not None
     able = hasattr(estimator, "missing") and not getattr(estimator, "_listed_views", False)
     if isinstance(estimator, NMF):
-        return "speckled" if tensor and able else "bicross"
+        return "speckled" if able and (tensor or _of_all_data(estimator)) else "bicross"
     return "speckled" if able else "stability"
+
+
+def _of_all_data(estimator: Any) -> list[str]:
+    """List the parameters that hold something of the shape of all data, which parts of them do not have."""
+    return [name for name in ("fixed", "terms") if getattr(estimator, name, None)]
 
 
 def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
@@ -140,12 +146,11 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]
     if not fits[criterion]:
         others = [key for key, value in fits.items() if value]
         raise ValueError(f"criterion={criterion!r} does not go with {name}; use one of {others}")
-    for shaped in ("fixed", "terms"):
-        if criterion == "bicross" and getattr(estimator, shaped, None):
-            raise ValueError(
-                f"criterion='bicross' fits parts of X, which {shaped}= of all of X does not fit; use "
-                "criterion='speckled' or 'stability'"
-            )
+    if criterion == "bicross" and (shaped := _of_all_data(estimator)):
+        raise ValueError(
+            f"criterion='bicross' fits parts of X, which {shaped[0]}= of all of X does not fit; use "
+            "criterion='speckled' or 'stability'"
+        )
     if n_init is not None:
         whole("n_init", n_init, least=1, also="None or ")
     ranks = list(ranks)
@@ -154,6 +159,11 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]
     found = sorted({int(k) for k in ranks})
     if not found:
         raise ValueError("ranks is empty; give whole numbers such as range(2, 11)")
+    if found[0] < (known := known_components(estimator)):
+        raise ValueError(
+            f"ranks begin with {found[0]}, but fixed= holds {known} components, which all ranks have; use ranks from "
+            f"{known} on"
+        )
     if criterion == "stability" and n_init == 1:
         raise ValueError("n_init=1: one run has no stability; use 10 or more")
     return found

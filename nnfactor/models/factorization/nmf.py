@@ -125,8 +125,8 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         to the loss. Columns of factors without any have length one at most, in place of the gauge: otherwise a penalty
         would vanish as its factor shrinks. `transform` keeps L1 and L2 on "V", and leaves others out.
     fixed : dict of arrays, optional
-        By factor: entries that are known, NaN where they are free, as `{"U1": spectra}` or some of its columns. They
-        come back bit for bit.
+        By factor: entries that are known, NaN where they are free, as `{"U1": spectra}`. Fewer columns than components
+        are the first ones, and the others are free. Known entries come back bit for bit.
     bounds : dict of pairs, optional
         By factor: lower and upper bound of its entries, None for 0 and infinity.
     simplex : str or list of str, optional

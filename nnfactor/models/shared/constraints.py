@@ -98,11 +98,12 @@ class Constraints:
         """Read fixed entries: nonnegative numbers, NaN where an entry is free."""
         if is_sparse(array):
             raise ValueError(f"fixed[{name!r}] is sparse; hand in a dense array, NaN where an entry is free")
-        F = as_tensor(array, f"fixed[{name!r}]").to(self.like.device, self.like.dtype)
-        if tuple(F.shape) != self.shapes[name]:
-            raise ValueError(
-                f"fixed[{name!r}] has shape {tuple(F.shape)}; it must be {self.shapes[name]}, NaN where free"
-            )
+        F, (d, k) = as_tensor(array, f"fixed[{name!r}]").to(self.like.device, self.like.dtype), self.shapes[name]
+        if F.dim() != 2 or F.shape[0] != d:
+            raise ValueError(f"fixed[{name!r}] has shape {tuple(F.shape)}; it must be ({d}, {k}), NaN where free")
+        if (known := _count_known(F)) > k:
+            raise ValueError(f"fixed[{name!r}] holds {known} components, more than n_components={k}")
+        F = torch.nn.functional.pad(F[:, :k], (0, max(0, k - F.shape[1])), value=torch.nan)  # the others are free
         if bool((F < 0).any()) or bool(F.isinf().any()):
             raise ValueError(f"fixed[{name!r}] must hold finite numbers >= 0, and NaN where an entry is free")
         return as_factor(F)
@@ -238,6 +239,18 @@ def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
         if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):
             break
     return V
+
+
+def known_components(estimator: Any) -> int:
+    """Count the components of which `fixed` holds entries: ranks below have no place for them."""
+    given = getattr(estimator, "fixed", None)
+    values = given.values() if isinstance(given, Mapping) else ()
+    return max((_count_known(as_tensor(F, "fixed")) for F in values if np.ndim(F) == 2 and not is_sparse(F)), default=0)
+
+
+def _count_known(F: Tensor) -> int:
+    """Count the columns up to the last one that has a known entry; those behind it are free."""
+    return int((~F.isnan()).any(0).nonzero().max()) + 1 if not bool(F.isnan().all()) else 0
 
 
 def is_asked(estimator: Any) -> bool:
