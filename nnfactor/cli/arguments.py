@@ -76,7 +76,16 @@ def parse(argv: Sequence[str]) -> tuple[argparse.Namespace, dict[str, str], Pars
         found = argparse.Namespace(verb=verb, help=True, debug=False, model=_value_of("--model", known, "NMF"))
         found.named = "--model" in known
         return found, parameters, own
-    return parser.parse_args(known), parameters, own
+    return _with_files_behind_ranks(parser.parse_args(known)), parameters, own
+
+
+def _with_files_behind_ranks(words: argparse.Namespace) -> argparse.Namespace:
+    """Take files that stand behind the ranks for data: `-k 2:12 my_data.csv`, where argparse sees further ranks."""
+    ranks, data = getattr(words, "k", None), getattr(words, "data", None)
+    if ranks and data is not None:
+        files = [word for word in ranks if "." in word and not word.replace(".", "").isdecimal()]
+        words.data, words.k = [*data, *files], [word for word in ranks if word not in files]
+    return words
 
 
 def _value_of(option: str, words: Sequence[str], default: str) -> str:

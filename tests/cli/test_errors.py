@@ -65,6 +65,8 @@ WRONG = [  # words of a command line, and a part of what is told
     ("fit good.csv -k", "expected at least one argument"),
     ("fit good.csv -k two", "-k two: ranks are whole numbers"),
     ("fit good.csv -k 0", "ranks are 1 or more"),
+    ("fit good.csv -k 1.5", "-k 1.5: ranks are whole numbers"),
+    ("fit -k 2 absent.csv", "absent.csv: there is no such file"),
     ("fit good.csv -k 5:2", "from its lower to its higher end"),
     ("fit absent.csv -k 2", "there is no such file"),
     ("fit data.xyz -k 2", "'.xyz' are not known"),

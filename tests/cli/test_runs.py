@@ -66,6 +66,11 @@ def test_numbers_and_names_are_those_of_the_user(here):
     assert not (folder / "jobs").exists() and "fitted rank 3" in (folder / "log.txt").read_text()
 
 
+def test_data_files_may_stand_behind_the_ranks(here):
+    run("fit -k 2 3 iris.csv --seed 0 --no-plots")
+    assert sorted(p.name for p in (here / "iris_NMF" / "all_solutions").iterdir()) == ["k_02", "k_03"]
+
+
 @pytest.mark.parametrize(
     "words, make, data",
     [
