@@ -153,6 +153,13 @@ def _add_data(parser: Parser) -> None:
     ):
         told = f"say whether {what}, where a text file leaves it open"
         group.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, default=None, help=told)
+    group.add_argument(
+        "--names",
+        nargs="+",
+        metavar="FILE",
+        help="text files with names of rows, of columns, ... of the data file, one name in each line, - for none; "
+        "FILE:2 takes the second cell of a line",
+    )
     group.add_argument("--transpose", action="store_true", default=None, help="the file has samples as columns")
     group.add_argument(
         "--labels", metavar="WHERE", help="a column of the data file (NAME or obs:NAME), FILE, FILE:COLUMN"

@@ -23,6 +23,8 @@ UNLABELLED = (
 
 OF_SAMPLES = ("CoTraining", "PairwiseCoRegularizedSpectral", "SULF")  # all files have the same rows
 
+NO_NAMES = "-"  # in place of a file: the dimension has those of the data file
+
 WHOLE = 2**30  # bytes of a file up to which its checksum reads all of it
 
 Names = Sequence[str] | None
@@ -58,13 +60,16 @@ def read_given(arguments: Namespace, model: str) -> Given:
     """Read data, labels and weights."""
     paths = list(arguments.data or ())
     if not paths:
-        raise UserError(f"{arguments.verb} needs a data file; see nnfactor {arguments.verb} --help")
+        raise UserError(told_without_data(arguments))
     if arguments.labels and model in UNLABELLED:
         raise UserError(
             f"{model} uses no labels; leave --labels out, or say --drop-columns for a column that is no data"
         )
     if len(paths) > 1 and model not in LISTS:
         raise UserError(f"{model} takes one data file, got {len(paths)}; several are for {', '.join(LISTS)}")
+    names = getattr(arguments, "names", None)
+    if names and len(paths) > 1:
+        raise UserError(f"--names is for one data file, got {len(paths)}; use files that hold names")
     column = column_of(arguments.labels, paths[0])
     tables = [_read(path, arguments, column if i == 0 else None) for i, path in enumerate(paths)]
     if model in OF_SAMPLES:
@@ -74,10 +79,18 @@ def read_given(arguments: Namespace, model: str) -> Given:
     y = None if not arguments.labels else _labels(arguments.labels, column, given)
     weights = None if not arguments.weights else _weights(arguments.weights, tables[0], arguments)
     files = {f"data {i}": path for i, path in enumerate(paths, 1)}  # their order and their parts decide, too
-    files |= {} if column or not arguments.labels else {"labels": _file_of(arguments.labels)}
+    files |= {} if column or not arguments.labels else {"labels": file_of(arguments.labels)}
     files |= {"weights": arguments.weights} if arguments.weights else {}
+    files |= {f"names {i}": file_of(name) for i, name in enumerate(names or (), 1) if name != NO_NAMES}
     digests = {f"{part}: {Path(path).resolve()}": digest(Path(path)) for part, path in files.items()}
     return Given(X, y, weights, tables, digests)
+
+
+def told_without_data(arguments: Namespace) -> str:
+    """Say that data are missing; an option of several words takes those behind it."""
+    greedy = next((name for name in ("names", "drop_columns") if getattr(arguments, name, None)), None)
+    first = f"; name it before --{greedy.replace('_', '-')}, which takes all words behind it" if greedy else ""
+    return f"{arguments.verb} needs a data file{first}; see nnfactor {arguments.verb} --help"
 
 
 def _is_stack(tables: Sequence[Table]) -> bool:
@@ -88,7 +101,9 @@ def _is_stack(tables: Sequence[Table]) -> bool:
 def _read(path: str, arguments: Namespace, column: str | None) -> Table:
     layout = {name: getattr(arguments, name, None) for name in ("header", "row_names")}
     apart = [*([column] if column else []), *(getattr(arguments, "drop_columns", None) or ())]
-    table = read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, **layout)
+    given = getattr(arguments, "names", None)
+    names = [None if name == NO_NAMES else name for name in given] if given else None
+    table = read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, names=names, **layout)
     if not arguments.transpose:
         return table
     if len(table.values.shape) != 2:
@@ -103,12 +118,12 @@ def column_of(labels: str | None, data: str) -> str | None:
     for before in ("obs:", f"{data}:"):
         if labels.startswith(before):
             return labels.removeprefix(before)
-    is_file = Path(_file_of(labels)).exists() or Path(labels.partition(":")[0]).suffix in KINDS
+    is_file = Path(file_of(labels)).exists() or Path(labels.partition(":")[0]).suffix in KINDS
     return None if is_file else labels
 
 
-def _file_of(labels: str) -> str:
-    """Return the file of labels, without the name of a column behind it."""
+def file_of(labels: str) -> str:
+    """Return the file of labels or names, without the name of a column behind it."""
     file, colon, _ = labels.rpartition(":")
     return file if colon and not Path(labels).exists() and Path(file).exists() else labels
 
@@ -119,7 +134,7 @@ def _labels(labels: str, column: str | None, given: Given) -> Any:
         if column not in known:
             raise UserError(f"--labels {labels}: {given.tables[0].source} has no column {column!r} of labels")
         return known[column]
-    file = _file_of(labels)
+    file = file_of(labels)
     name = labels.removeprefix(f"{file}:") if file != labels else None
     if given.samples is None and file.endswith((".csv", ".tsv", ".gz", ".h5ad")):
         LOGGER.warning("warning: the data have no names of samples; labels are taken in the order of %s", file)
@@ -128,7 +143,8 @@ def _labels(labels: str, column: str | None, given: Given) -> Any:
 
 def _weights(path: str, table: Table, arguments: Namespace) -> Any:
     """Read weights in the form of the data; rows and columns with names are brought into their order."""
-    read = _read(path, Namespace(**{**vars(arguments), "key": None, "drop_columns": None}), None)
+    alone = {"key": None, "drop_columns": None, "names": None}
+    read = _read(path, Namespace(**{**vars(arguments), **alone}), None)
     if read.values.shape != table.values.shape:
         raise UserError(f"--weights {path} has shape {read.values.shape}, the data {table.values.shape}")
     return in_order(read.values, read.names, table.names, path)

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ..version import VERSION
 from .arguments import CRITERIA, read_ranks
-from .data import Given, column_of, digest, read_given
+from .data import NO_NAMES, Given, column_of, digest, read_given, told_without_data
 from .describe import find_model
 from .errors import UserError, nearest
 from .folder import ResultFolder
@@ -19,8 +19,8 @@ from .values import make_estimator, rank_names
 
 # What a TOML file may set beside the parameters of the model: long options by their names.
 SETTINGS = (
-    "data", "key", "long", "header", "row_names", "drop_columns", "transpose", "labels", "weights", "model", "k",
-    "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion", "no_plots",
+    "data", "key", "long", "header", "row_names", "names", "drop_columns", "transpose", "labels", "weights",
+    "model", "k", "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion", "no_plots",
     "quiet",
 )  # fmt: skip
 
@@ -37,7 +37,7 @@ WORDS_FOR = {bool: "true or false", int: "a whole number", float: "a number", st
 OF_THE_CALL = ("worker_index", "output_dir", "name", "checkpoint", "no_plots", "quiet", "config", "debug", "help")
 
 OF_THE_PLAN = (
-    "verb", "model", "key", "long", "header", "row_names", "drop_columns", "transpose", "labels", "n_init",
+    "verb", "model", "key", "long", "header", "row_names", "names", "drop_columns", "transpose", "labels", "n_init",
     "total_workers",
 )  # fmt: skip
 
@@ -79,7 +79,7 @@ class Request:
         """Refuse what cannot go together before anything is read."""
         words = self.words
         if not words.data:
-            raise UserError(f"{words.verb} needs a data file; see nnfactor {words.verb} --help")
+            raise UserError(told_without_data(words))
         names = rank_names(find_model(words.model))
         if "random_state" in self.parameters:
             raise UserError("--random-state is --seed here")
@@ -145,6 +145,7 @@ class Request:
         column = column_of(self.words.labels, self.words.data[0])
         words["labels"] = f"obs:{column}" if column else _full_path(self.words.labels)
         words["weights"] = _full_path(self.words.weights)
+        words["names"] = words["names"] and [name if name == NO_NAMES else _full_path(name) for name in words["names"]]
         return {"words": words, "parameters": {name: _with_full_paths(v) for name, v in self.parameters.items()}}
 
 
@@ -187,7 +188,7 @@ def _read_config(path: str) -> dict[str, Any]:
 
 def _as_words(name: str, value: Any, source: str) -> Any:
     """Turn values of a file into what the command line gives; refuse those of another kind."""
-    if name in ("data", "k", "drop_columns"):
+    if name in ("data", "k", "drop_columns", "names"):
         listed = value if isinstance(value, list) else [value]
         return [str(v) for v in listed] if name == "k" else listed
     kind = KINDS_OF_SETTINGS.get(name, str)

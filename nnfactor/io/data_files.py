@@ -18,7 +18,7 @@ from .anndata_files import read_anndata
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import Layout, read_long_table, read_text_table
+from .text_tables import Layout, read_long_table, read_names, read_text_table
 from .xarray_objects import read_netcdf
 
 Labels = str | Sequence[str] | None
@@ -31,6 +31,7 @@ def read_data(
     header: bool | None = None,
     labels: Labels = None,
     row_names: bool | None = None,
+    names: Sequence[Any] | None = None,
 ) -> Table:
     r"""Read a data file by the end of its name.
 
@@ -52,6 +53,10 @@ def read_data(
         `Table.labels`, the unlabelled as -1 or None. Of AnnData columns of `obs`, of `.nc` coordinates.
     row_names : bool, optional
         Whether the first column of a text table names the rows. None: if it is text, or has nothing above it.
+    names : sequence, optional
+        For each dimension of the file its names, or the text file that has them, one in each line, or None for those of
+        the data file itself: `("genes.tsv", "cells.tsv")`. `"genes.tsv:2"` takes the second cell of each line, and
+        `"genes.tsv:symbol"` the one that the first line calls so; a first line too many is a head.
 
     Returns
     -------
@@ -83,7 +88,24 @@ def read_data(
     check_options(path, kind, key, long, layout)
     with told_of(path, kind):
         table = _read_text(path, kind, long, layout) if kind in TABLES else READERS[kind](path, key, layout.labels)
-    return checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]"))
+    table = checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]"))
+    return table if names is None else renamed(table, names)
+
+
+def renamed(table: Table, names: Sequence[Any]) -> Table:
+    """Return the same table with other names of some dimensions, which may be in files."""
+    if isinstance(names, str | os.PathLike) or not isinstance(names, Sequence | np.ndarray):
+        raise ValueError(f"names has an entry for each dimension: names, a file that has them, or None; got {names!r}")
+    if len(names) != len(table.names):
+        dimensions = f"{len(names)} entries for {len(table.names)} dimensions"
+        raise ValueError(f"{table.source}: names has {dimensions}; give one for each, None where there are none")
+    found = list(table.names)
+    for axis, (given, n) in enumerate(zip(names, table.values.shape, strict=True)):
+        if isinstance(given, str | os.PathLike):
+            found[axis] = read_names(os.fspath(given), n)
+        elif given is not None:
+            found[axis] = tuple(map(str, given))
+    return replace(table, names=tuple(found))
 
 
 def checked(table: Table) -> Table:

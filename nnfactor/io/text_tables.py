@@ -5,11 +5,13 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from .file_kinds import TABLES, file_kind, open_text, told_of
 from .labels import MISSING, as_labels, check_columns
 
 Names = tuple[str, ...] | None
@@ -195,6 +197,28 @@ def read_long_table(lines: Iterable[str], kind: str, source: str) -> tuple[Any, 
     shape = tuple(size for _, size, _ in coded)
     entries = sp.coo_array((np.array(values), tuple(coordinates)), shape=shape)
     return (entries.tocsr() if len(shape) == 2 else entries), tuple(names for *_, names in coded), dims
+
+
+def read_names(where: str, n: int) -> tuple[str, ...]:
+    """Read n names from a file of text, one in each line; `FILE:COLUMN` says which cell, by its number or its head.
+
+    Without a column it is the first cell. The first line is a head if there is one line more than names.
+    """
+    file, _, column = where.rpartition(":") if not Path(where).exists() and ":" in where else (where, "", "1")
+    kind = file_kind(Path(file), TABLES)
+    with told_of(Path(file), kind), open_text(Path(file)) as lines:
+        apart = (line.rstrip("\r\n") for line in lines) if kind == ".txt" else text_rows(lines, kind, file)
+        rows = [[cell.strip() for cell in (line[1] if isinstance(line, tuple) else [line])] for line in apart]
+    while rows and not any(rows[-1]):
+        rows.pop()
+    if len(rows) not in (n, n + 1):
+        raise ValueError(f"{file} has {len(rows)} lines for {n} names; each line has one, and the first may be a head")
+    head = rows[0] if len(rows) > n else []
+    at = int(column) - 1 if column.isdecimal() else head.index(column) if column in head else -1
+    if not 0 <= at < min(map(len, rows)):
+        among = f"; its first line has {', '.join(map(repr, head))}" if head else ""
+        raise ValueError(f"{file} has no column {column!r}{among}: name one in its first line, or by its number from 1")
+    return tuple(cells[at] for cells in rows[len(rows) - n :])
 
 
 def text_rows(lines: Iterable[str], kind: str, source: str, skip_blank: bool = True) -> Iterator[Line]:

@@ -71,6 +71,24 @@ def test_data_files_may_stand_behind_the_ranks(here):
     assert sorted(p.name for p in (here / "iris_NMF" / "all_solutions").iterdir()) == ["k_02", "k_03"]
 
 
+def test_names_from_files_of_their_own_are_in_results(here):
+    """As of 10x Genomics, where columns are samples; new samples may come in another order of the features."""
+    np.save(here / "X.npy", IRIS.data.T)
+    np.save(here / "turned.npy", IRIS.data.T[::-1])
+    (here / "features.tsv").write_text("".join(f"id{j}\tpart{j}\n" for j in range(4)))
+    (here / "turned.txt").write_text("".join(f"part{j}\n" for j in range(4)[::-1]))
+    (here / "barcodes.txt").write_text("".join(f"f{i}\n" for i in range(150)))
+    run("fit X.npy --names features.tsv:2 barcodes.txt --transpose -k 2 --seed 0 --n-init 2 --no-plots")
+    components, usages = (read_data(f"X_NMF/suggested_solution/{name}.tsv") for name in ("components", "usages"))
+    assert components.names[1] == ("part0", "part1", "part2", "part3") and usages.names[0][149] == "f149"
+    assert model_of(here / "X_NMF").components_.shape == (2, 4)
+    run("consensus X_NMF")  # reads the data again, with their names
+    run("transform X_NMF turned.npy --names turned.txt - --transpose --output new.tsv")
+    np.testing.assert_allclose(read_data("new.tsv").values, usages.values, atol=1e-3)
+    (here / "features.tsv").write_text("".join(f"id{j}\tother{j}\n" for j in range(4)))
+    run("consensus X_NMF", status=2)  # names are checked as the data are
+
+
 @pytest.mark.parametrize(
     "words, make, data",
     [

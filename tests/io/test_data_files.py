@@ -320,3 +320,44 @@ def test_a_table_is_no_array(tmp_path):
     for use in (NMF(1).fit, lambda X: select_rank(NMF(1), X, [1])):
         with pytest.raises(TypeError, match="hand in its values"):
             use(read_data(path))
+
+
+def test_names_come_from_files_of_their_own(tmp_path):
+    """As of 10x Genomics: genes x cells, with several cells in a line of features.tsv."""
+    scipy.io.mmwrite(tmp_path / "matrix.mtx", sp.coo_array(np.arange(6.0).reshape(3, 2)))
+    with gzip.open(tmp_path / "features.tsv.gz", "wt") as file:
+        file.write("".join(f"ENSG{i}\tgene {i}\tGene Expression\n" for i in range(3)))
+    (tmp_path / "barcodes.tsv").write_text("AAC-1\nAAG-1\n")
+    (tmp_path / "heads.csv").write_text("id,symbol\n" + "".join(f"{i},S{i}\n" for i in range(3)))
+    (tmp_path / "words.txt").write_text("New York, NY\nSan José\n\n")
+    np.save(tmp_path / "cube.npy", np.zeros((2, 3, 4)))
+    at = lambda name: str(tmp_path / name)
+    read = lambda *names, file="matrix.mtx": read_data(tmp_path / file, names=names).names
+    assert read(at("features.tsv.gz"), at("barcodes.tsv")) == (("ENSG0", "ENSG1", "ENSG2"), ("AAC-1", "AAG-1"))
+    assert read(at("features.tsv.gz:2"), None) == (("gene 0", "gene 1", "gene 2"), None)
+    assert read(at("heads.csv:symbol"), ["a", "b"]) == (("S0", "S1", "S2"), ("a", "b"))
+    assert read(tmp_path / "heads.csv", None) == (("0", "1", "2"), None)
+    assert read(None, at("words.txt")) == (None, ("New York, NY", "San José"))
+    assert read(["x", "y"], at("heads.csv"), range(4), file="cube.npy") == (("x", "y"), ("0", "1", "2"), tuple("0123"))
+
+
+@pytest.mark.parametrize(
+    "names, told",
+    [
+        (["few.txt", None], "few.txt has 2 lines for 4 names"),
+        ([None, "heads.csv:sybmol"], "no column 'sybmol'; its first line has 'id', 'symbol'"),
+        ([None, "heads.csv:3"], "no column '3'"),
+        ([["a"], None], "1 names for dimension 0"),
+        ([None], "names has 1 entries for 2 dimensions"),
+        ("few.txt", "an entry for each dimension"),
+        (["absent.txt", None], "no such file"),
+        (["X.npy", None], "'.npy' are not known"),
+    ],
+)
+def test_names_that_do_not_fit_are_refused(tmp_path, monkeypatch, names, told):
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", np.zeros((4, 2)))
+    (tmp_path / "few.txt").write_text("a\nb\n")
+    (tmp_path / "heads.csv").write_text("id,symbol\n1,a\n2,b\n")
+    with pytest.raises((ValueError, FileNotFoundError), match=told):
+        read_data("X.npy", names=names)
