@@ -20,8 +20,8 @@ from .values import make_estimator, rank_names
 # What a TOML file may set beside the parameters of the model: long options by their names.
 SETTINGS = (
     "data", "key", "long", "header", "row_names", "names", "drop_columns", "transpose", "labels", "weights",
-    "model", "k", "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion", "no_plots",
-    "quiet",
+    "model", "k", "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion",
+    "no_plots", "quiet",
 )  # fmt: skip
 
 DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}

@@ -34,7 +34,7 @@ class _Matched:
     def title(self, j: int) -> str:
         """Name a component, with the least cosine of its matches."""
         others = [c[j] for m, c in enumerate(self.cosines) if m != self.reference]
-        return f"{j}: {min(others):.2f}"
+        return f"{j + 1}: {min(others):.2f}"
 
 
 def component_comparison_plot(
@@ -86,7 +86,7 @@ def component_comparison_plot(
     >>> models = {name: NMF(2, loss=name, random_state=0).fit(X) for name in ("frobenius", "kullback-leibler")}
     >>> axes = component_comparison_plot(models, axes=Figure().subplots(1, 2))
     >>> [line.get_label() for line in axes[0].get_lines()], axes[0].get_title()
-    (['frobenius', 'kullback-leibler'], '0: 1.00')
+    (['frobenius', 'kullback-leibler'], '1: 1.00')
     """
     one_of("kind", kind, KINDS)
     matched = _match(models, mode, names, mode_names)
@@ -219,7 +219,7 @@ def _images(matched: _Matched, image_shape: Any, cmap: str | None, axes: Any) ->
     panels = many_axes(axes, len(modes), 1, (max(0.8 * n_columns, 3), 0.3 + 0.9 * -(-k // n_columns)))
     for ax, label, mode, at in zip(panels, matched.labels, modes, matched.at, strict=True):
         images = np.where(at >= 0, mode.factor[:, at], np.nan).T.reshape(k, *image_shape)
-        draw_mosaic(np.nan_to_num(images), range(k), n_columns, cmap, ax)
+        draw_mosaic(np.nan_to_num(images), range(1, k + 1), n_columns, cmap, ax)
         ax.set_title(label, loc="left", fontsize="medium")
     return panels
 
@@ -233,7 +233,9 @@ def _similarities(matched: _Matched, cmap: str | None, axes: Any) -> np.ndarray:
         at = matched.at[m]
         order = np.concatenate([at[at >= 0], np.setdiff1d(np.arange(C.shape[1]), at)])
         signed = bool((C < -1e-9).any())
-        image = ax.imshow(C[:, order], vmin=-1 if signed else 0, vmax=1, cmap=cmap or ("RdBu_r" if signed else None))
+        ends = [0.5, C.shape[1] + 0.5, C.shape[0] + 0.5, 0.5]  # components count from 1
+        look_of = {"vmin": -1 if signed else 0, "cmap": cmap or ("RdBu_r" if signed else None)}
+        image = ax.imshow(C[:, order], vmax=1, extent=ends, **look_of)
         ax.set_xlabel(f"{matched.labels[m]}, matched")
         ax.set_ylabel(matched.labels[matched.reference])
         ax.set_title(f"mean cosine {matched.cosines[m].mean():.2f}")

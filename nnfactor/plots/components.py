@@ -117,7 +117,7 @@ def components_plot(
     ----------
     model : fitted factorization, RankSelection, Consensus, or list of factors (d, k), samples first
     mode : int, str or list of them; default: the features of matrices and of views, all modes of tensors
-    components : sequence of int, default all
+    components : sequence of int, indices from 0 as of `components_`, default all; titles count from 1
     kind : {"auto", "lines", "points", "columns", "bars", "image", "mutations", "graph", "heatmap"}
         "auto" goes by what is there: an image or positions; the 96 mutation channels, known by names such as A[C>A]G,
         in their six groups and as shares; names that are rising numbers (wavelengths) as curves over them; other names
@@ -148,7 +148,7 @@ def components_plot(
     >>> model = NMF(2, random_state=0).fit([[1.0, 0.0, 2.0], [0.0, 1.0, 0.0], [2.0, 1.0, 4.0]])
     >>> axes = components_plot(model, names={"features": ["a", "b", "c"]}, axes=Figure().subplots(1, 2))
     >>> axes[0].get_title(), [text.get_text() for text in axes[0].get_yticklabels()]
-    ('component 0', ['c', 'a', 'b'])
+    ('component 1', ['c', 'a', 'b'])
     """
     factors = read_model(model, names, mode_names)
     look = _read_look(kind, image_shape, positions, getattr(model, "graph_", None) if graph is None else graph)
@@ -286,10 +286,10 @@ def images_plot(
     ----------
     model : fitted factorization, RankSelection, Consensus, or list of factors (d, k), samples first
     mode : int or str, whose rows are pixels; default: the features
-    components : sequence of int, default all
+    components : sequence of int, indices from 0, default all
     image_shape : (height, width[, 3]), needed unless samples are images themselves
     n_columns : int, images in a row; default: about a square
-    labels : bool, whether numbers of components stand above the images; or their names
+    labels : bool, whether numbers of components, from 1, stand above the images; or their names
     cmap : str, default that of the style ("viridis"), of values of any sign "RdBu_r"
     ax : Axes, default: that of a new figure
 
@@ -311,7 +311,7 @@ def images_plot(
     >>> model = NMF(6, max_iter=20, tol=0, random_state=0).fit(load_digits().data[:200])
     >>> ax = images_plot(model, image_shape=(8, 8), ax=Figure().subplots())
     >>> [text.get_text() for text in ax.texts]
-    ['0', '1', '2', '3', '4', '5']
+    ['1', '2', '3', '4', '5', '6']
     """
     factors = read_model(model, None if isinstance(labels, bool) else {"components": labels})
     chosen = _chosen(factors, components)

@@ -75,10 +75,10 @@ class Factors:
         return max(mode.factor.shape[1] for mode in self.modes)
 
     def title_of(self, j: int, few: bool = True) -> str:
-        """Name a component: as it is called, else by its number."""
+        """Name a component: as it is called, else by its number, from 1 as in all that people read."""
         if self.component_names:
             return shorten(self.component_names[j])
-        return f"component {j}" if few else str(j)
+        return f"component {j + 1}" if few else str(j + 1)
 
     def select(self, mode: Any) -> list[Mode]:
         """List the modes that are asked for, by number or name; None: of matrices the features, else all."""

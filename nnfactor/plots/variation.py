@@ -67,7 +67,7 @@ def percentage_variation_plot(
 
 def _draw_shares(ax: Axes, bars: dict[str, np.ndarray], k: int) -> None:
     """Draw a bar for each component, or several side by side."""
-    width, places = 0.8 / len(bars), np.arange(k)
+    width, places = 0.8 / len(bars), np.arange(1, k + 1)
     for i, (label, heights) in enumerate(bars.items()):
         ax.bar(places + (i - (len(bars) - 1) / 2) * width, heights, width, color=PALETTE[i % len(PALETTE)], label=label)
     if len(places) <= MANY:
@@ -168,11 +168,11 @@ def _draw_core(drawn: Axes, core: np.ndarray, k: int, normalised: bool) -> Axes:
     consistency = 100 - 100 * float(np.square(core - ideal).sum()) / unit
     off = core[ideal == 0]
     off = off[np.argsort(-np.abs(off), kind="stable")]
-    drawn.plot(np.arange(k), core[diagonal], "o", color=PALETTE[0], markersize=4, label="superdiagonal")
+    drawn.plot(np.arange(1, k + 1), core[diagonal], "o", color=PALETTE[0], markersize=4, label="superdiagonal")
     at = _thin(len(off))
-    drawn.plot(k + at, off[at], ".", color=PALETTE[1], markersize=3, label="others")
+    drawn.plot(k + 1 + at, off[at], ".", color=PALETTE[1], markersize=3, label="others")
     steps = {"color": foreground(drawn), "linestyle": "--", "linewidth": 1}
-    drawn.plot([-0.5, k - 0.5, k - 0.5, k + len(off)], [1, 1, 0, 0], label="trilinear", **steps)  # type: ignore[arg-type]
+    drawn.plot([0.5, k + 0.5, k + 0.5, k + 1 + len(off)], [1, 1, 0, 0], label="trilinear", **steps)  # type: ignore[arg-type]
     drawn.set_xlabel("entry of the core, others by size")
     drawn.set_ylabel("value")
     drawn.set_title(f"core consistency {consistency:.1f} %")

@@ -70,7 +70,7 @@ class Consensus:
     def _repr_html_(self) -> str:
         """Show the components in notebooks, the stable ones bold."""
         columns = self.stable.tolist(), self.stability.tolist(), self.share.tolist()
-        rows = [(j, *values) for j, values in enumerate(zip(*columns, strict=True))]
+        rows = [(j, *values) for j, values in enumerate(zip(*columns, strict=True), 1)]
         table = html_table(("component", "stable", "stability", "share of restarts"), rows, np.flatnonzero(self.stable))
         failed = f"; {self.n_failed} restarts failed" if self.n_failed else ""
         return f"<div><p>{self!r}{failed}</p>{table}</div>"

@@ -1,5 +1,7 @@
 """Every plot of every model: it draws on the axes that it is given, in any style, or says what would work."""
 
+from functools import partial
+
 import matplotlib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -263,3 +265,29 @@ def test_what_cannot_be_drawn_is_refused_by_name_and_no_figure_is_left(call, err
     with pytest.raises(error, match=message):
         call(fitted["NMF"])
     assert not plt.get_fignums()
+
+
+def test_components_count_from_one_in_every_picture():
+    """What people read counts from 1, as files do; indices of Python count from 0."""
+    rng = np.random.default_rng(0)
+    factors = [rng.random((d, 3)) for d in (8, 6)]
+    cube = [rng.random((d, 14)) for d in (8, 6, 5)]
+    new = lambda *shape: Figure().subplots(*shape, squeeze=False)
+    titles = lambda axes: [ax.get_title() for ax in np.ravel(axes)]
+    assert titles(components_plot(factors, axes=new(1, 3))) == ["component 1", "component 2", "component 3"]
+    assert titles(components_plot(factors, components=[2], axes=new(1, 1))) == ["component 3"]
+    rows = components_plot([F[:, :3] for F in cube], axes=new(3, 3))
+    assert [ax.get_ylabel() for ax in rows[:, 0]] == ["1", "2", "3"]
+    ticks = [label.get_text() for label in components_plot(cube, axes=new(1, 3))[0].get_xticklabels()]
+    assert ticks[0] == "1"
+    assert [t.get_text() for t in images_plot(factors, image_shape=(2, 3), ax=new(1, 1)[0, 0]).texts] == ["1", "2", "3"]
+    compared = partial(component_comparison_plot, [factors, factors])
+    assert titles(compared(axes=new(1, 3))) == ["1: 1.00", "2: 1.00", "3: 1.00"]
+    mosaic = compared(kind="image", image_shape=(2, 3), axes=new(2, 1))
+    assert [text.get_text() for text in mosaic[0].texts] == ["1", "2", "3"]
+    assert list(compared(kind="similarity", axes=new(1, 1))[0].get_images()[0].get_extent()) == [0.5, 3.5, 3.5, 0.5]
+    bars = percentage_variation_plot(factors, method="model", ax=new(1, 1)[0, 0])
+    assert [round(bar.get_x() + bar.get_width() / 2) for bar in bars.patches] == [1, 2, 3]
+    three = [F[:, :3] for F in cube]
+    dots = core_element_plot(three, np.einsum("ik,jk,lk->ijl", *three), ax=new(1, 1)[0, 0]).get_lines()[0]
+    assert dots.get_xdata().tolist() == [1, 2, 3]

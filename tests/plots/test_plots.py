@@ -61,7 +61,7 @@ GENES = [f"gene {i}" for i in range(8)]
 def test_lines_are_the_columns_of_the_factor_in_one_panel_each():
     V, U = factors(shape=(20, 30))
     shown = components_plot([V, U], axes=axes(3))
-    assert [ax.get_title() for ax in shown] == ["component 0", "component 1", "component 2"]
+    assert [ax.get_title() for ax in shown] == ["component 1", "component 2", "component 3"]
     assert all((ax.get_lines()[0].get_ydata() == U[:, j]).all() for j, ax in enumerate(shown))
     assert shown[0].get_ylim()[0] == 0
 
@@ -126,7 +126,7 @@ def test_modes_of_a_tensor_are_columns_or_heat_maps_of_many_components(k):
 def test_a_mosaic_has_every_image_and_its_number(k):
     V, U = factors(k, (20, 12))
     ax = images_plot([V, U], image_shape=(3, 4), ax=axes()[0])
-    assert labels(ax.texts) == [str(j) for j in range(k)]
+    assert labels(ax.texts) == [str(j) for j in range(1, k + 1)]
     image = np.asarray(ax.get_images()[0].get_array().filled(np.nan))
     assert np.isfinite(image).sum() == 12 * k
     corners = [(round(y + 0.5), round(x + 0.5)) for x, y in (text.get_position() for text in ax.texts)]
@@ -212,7 +212,7 @@ def test_matched_components_lie_over_each_other():
     for j, ax in enumerate(shown):
         first, second = (line.get_ydata() for line in ax.get_lines())
         assert np.allclose(first, second) and np.allclose(first, U[:, j] / np.linalg.norm(U[:, j]))
-        assert ax.get_title() == f"{j}: 1.00"
+        assert ax.get_title() == f"{j + 1}: 1.00"
         assert ax.get_ylim()[1] > second.max()
 
 

@@ -62,6 +62,7 @@ def test_marks_and_reasons_are_escaped(rank):
 def test_a_consensus_is_a_table_of_its_components():
     found = consensus(NMF(3, init="random", n_init=5, max_iter=30, tol=0, random_state=0).fit(X))
     shown = Reader(found._repr_html_())
+    assert [row[0] for row in shown.rows[1:]] == ["1", "2", "3"]
     assert [row[1] for row in shown.rows[1:]] == ["yes" if stable else "no" for stable in found.stable]
     assert shown.bold == {1 + j for j in range(3) if found.stable[j]}
     assert repr(found) in "".join(shown.words)
