@@ -44,8 +44,7 @@ def read_data(
     key : str, optional
         Which array of a file with several: a name in `.npz`, `.mat`, `.h5`, `.zarr` and `.nc`; a layer of AnnData.
     long : bool
-        A text file lists entries: names or numbers of rows, columns, ..., and last a value. Others are zero: a sparse
-        matrix, or a sparse tensor of so many modes.
+        A text file lists entries: names or numbers of rows, columns, ..., and last a value. Others are zero.
     header : bool, optional
         Whether the first line of a text table names columns. None: if it has text behind its first, or an empty cell.
     labels : str or sequence of str, optional
@@ -54,9 +53,8 @@ def read_data(
     row_names : bool, optional
         Whether the first column of a text table names the rows. None: if it is text, or has nothing above it.
     names : sequence, optional
-        For each dimension of the file its names, or the text file that has them, one in each line, or None for those of
-        the data file itself: `("genes.tsv", "cells.tsv")`. `"genes.tsv:2"` takes the second cell of each line, and
-        `"genes.tsv:symbol"` the one that the first line calls so; a first line too many is a head.
+        For each dimension its names, or a text file with one in each line, or None: `("genes.tsv:2", "cells.tsv")`,
+        where `:2` takes the second cell of a line, and `:symbol` the one that the first line calls so.
 
     Returns
     -------
@@ -66,34 +64,32 @@ def read_data(
     ------
     ValueError
         A kind of file that is not known, several arrays and no `key`, text among numbers, rows of different lengths,
-        entries listed twice, a damaged file; the message names the file, and the line and the column.
+        names of another number, a damaged file; the message names the file, and the line and the column.
     ImportError, FileNotFoundError
         The package that reads this kind is missing, or the file is.
 
     Examples
     --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
+    >>> import pathlib, tempfile
     >>> from nnfactor.io import read_data
-    >>> with TemporaryDirectory() as folder:
-    ...     path = Path(folder, "counts.csv")
-    ...     size = path.write_text("cell,A,type,B\nx,1,T,0\ny,0,,3.5\n")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     size = (path := pathlib.Path(folder, "counts.csv")).write_text("cell,A,type,B\nx,1,T,0\ny,0,,3.5\n")
     ...     table = read_data(path, labels="type")
     >>> table.names, table.values.tolist(), table.labels["type"].tolist()
     ((('x', 'y'), ('A', 'B')), [[1.0, 0.0], [0.0, 3.5]], ['T', None])
     """
-    path = Path(path)
-    kind = file_kind(path, (*TABLES, *READERS))
+    kind = file_kind(path := Path(path), (*TABLES, *READERS))
     layout = Layout([labels] if isinstance(labels, str) else list(labels or ()), header, row_names)
     check_options(path, kind, key, long, layout)
     with told_of(path, kind):
         table = _read_text(path, kind, long, layout) if kind in TABLES else READERS[kind](path, key, layout.labels)
-    table = checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]"))
-    return table if names is None else renamed(table, names)
+    return renamed(checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]")), names)
 
 
-def renamed(table: Table, names: Sequence[Any]) -> Table:
+def renamed(table: Table, names: Sequence[Any] | None) -> Table:
     """Return the same table with other names of some dimensions, which may be in files."""
+    if names is None:
+        return table
     if isinstance(names, str | os.PathLike) or not isinstance(names, Sequence | np.ndarray):
         raise ValueError(f"names has an entry for each dimension: names, a file that has them, or None; got {names!r}")
     if len(names) != len(table.names):
