@@ -41,8 +41,8 @@ def read_labels(y: Any) -> np.ndarray:
 def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     """Return integer codes (-1: unlabelled) and the classes, in the caller's own type, sorted.
 
-    Unlabelled are -1 and NaN among numbers, and None, NaN, -1 and "-1" among strings and objects (NaN stands for all
-    that is missing: NaT, pandas.NA, masked entries). A marker is never a class.
+    Unlabelled are -1 and NaN among numbers, and None, NaN, -1, "-1" and "" among strings and objects (NaN stands for
+    all that is missing: NaT, pandas.NA, masked entries; "" for text of blanks). A marker is never a class.
 
     Raises
     ------
@@ -53,8 +53,8 @@ def encode_labels(y: Any, n_samples: int) -> tuple[np.ndarray, np.ndarray]:
     --------
     >>> encode_labels([3, -1, 7], 3)
     (array([ 0, -1,  1]), array([3, 7]))
-    >>> encode_labels(["ash", None, "-1"], 3)[0]
-    array([ 0, -1, -1])
+    >>> encode_labels(["ash", None, "-1", ""], 4)[0]
+    array([ 0, -1, -1, -1])
     """
     labels = read_labels(y)
     hidden = np.ma.getmaskarray(y) if isinstance(y, np.ma.MaskedArray) else np.zeros(labels.shape, dtype=bool)
@@ -99,6 +99,8 @@ def number_classes(y: np.ndarray, known: np.ndarray | None = None) -> tuple[np.n
 def _is_marker(label: Any) -> bool:
     """Tell whether a label stands for none."""
     try:
+        if isinstance(label, str | bytes):
+            return label in MARKERS or not label.strip()  # an empty cell of a table
         return label is None or bool(label != label) or label in MARKERS  # NaN and NaT differ from themselves
     except TypeError:  # pandas.NA neither equals nor differs
         return True

@@ -328,6 +328,8 @@ MARKED = {  # the same labels, in every container and with every marker
     "names, None": AS_NAMES,
     "names, NaN": [np.nan if a is None else a for a in AS_NAMES],
     "names, -1": [-1 if a is None else a for a in AS_NAMES],
+    "names, empty text": ["" if a is None else a for a in AS_NAMES],
+    "names, an array of text": np.array(["" if a is None else a for a in AS_NAMES]),
     "names, Python's NaN in a tuple": tuple(float("nan") if a is None else a for a in AS_NAMES),
     "names, Series": pd.Series([np.nan if a is None else a for a in AS_NAMES], dtype=object),
     "names, categorical": pd.Categorical(AS_NAMES),

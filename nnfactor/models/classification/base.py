@@ -62,8 +62,8 @@ class SemiSupervised(PickledOnCPU, LabelledScore, ClassifierMixin, BaseEstimator
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
             Any sign and scale; never changed. `CoTraining`: a list of views of the same samples, or one of them.
         y : array (n_samples,)
-            Labels; never changed. Unlabelled: -1 and NaN among numbers; None, NaN, -1 and "-1" among strings and
-            objects. A marker is never a class, so -1 cannot be one; all else is a class, "" and "unknown" too. A single
+            Labels; never changed. Unlabelled: -1 and NaN among numbers; None, NaN, -1, "-1" and "" among text and
+            objects. A marker is never a class, so -1 cannot be one; all else is a class, "unknown" too. A single
             class is allowed.
 
         Raises

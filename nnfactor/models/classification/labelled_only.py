@@ -73,7 +73,7 @@ class LabelledOnly(LabelledScore, MetaEstimatorMixin, ClassifierMixin, BaseEstim
         X : (n_samples, n_features)
             What the classifier takes; a tensor if it takes tensors.
         y : array (n_samples,)
-            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
+            Labels; -1 and NaN among numbers, None, NaN, -1, "-1" and "" among text and objects are unlabelled.
         **params
             For the classifier's `fit`; arrays with one entry per sample, such as `sample_weight`, are cut like X.
 

@@ -21,7 +21,7 @@ class ConstrainedNMF(Factorization):
     """Constrained NMF (Liu, Wu, Li, Cai and Huang 2012): labelled samples of one class share their coefficients.
 
     Minimises `||X - A Z U'||^2` over nonnegative Z (p x k) and U (m x k), `V = A Z`: A (n x p) gives all samples of a
-    class one row of Z, and every unlabelled sample (-1, NaN; None, "-1" among strings) its own. Without labels this is
+    class one row of Z, and every unlabelled sample (-1, NaN; None, "-1", "" among text) its own. Without labels this is
     NMF. `U *= X'V / (U V'V)`, then `Z *= A'XU / (A'A Z U'U)`; the objective carries no 1/2.
 
     Parameters

@@ -26,7 +26,7 @@ class GraphNMF(HiddenEntries, Factorization):
 
     Minimises `||X - V U'||^2 + lam tr(V' L V)` over nonnegative V (n x k) and U (m x k), `L = D - S` of a graph of
     samples; the objective carries no 1/2. `fit(X, y)` overwrites the weights of labelled pairs: 1 in the same class, 0
-    in different ones; unlabelled samples (-1, NaN; None and "-1" among strings) keep theirs.
+    in different ones; unlabelled samples (-1, NaN; None, "-1" and "" among text) keep theirs.
 
     Parameters
     ----------

@@ -144,7 +144,7 @@ class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # typ
     -----
     `X` is a list of views (n_samples, m_p) of the same samples in the same order, each an array, tensor, DataFrame or
     scipy sparse matrix; or one of them, which is one view. `y` marks unlabelled samples by -1 and NaN among numbers, by
-    None, NaN, -1 and "-1" among strings and objects; without any label the label terms are absent, and `predict`
+    None, NaN, -1, "-1" and "" among text and objects; without any label the label terms are absent, and `predict`
     refuses. `transform` takes the same views. FloatingPointError: v_rule="printed" diverged, or weights are far off.
 
     The paper's values: beta=1e8, gamma=100, lam=1000, exponent=0.5, v_rule="printed", scale_views=False,

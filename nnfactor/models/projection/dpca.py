@@ -94,7 +94,7 @@ class DPCA(Projection):
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
             Any sign; never changed.
         y : array (n_samples,), optional
-            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
+            Labels; -1 and NaN among numbers, None, NaN, -1, "-1" and "" among text and objects are unlabelled.
         must_link, cannot_link : integer array (n_pairs, 2), optional
             Rows of `X` that belong to the same, to different classes. Order and repetition do not matter, nor do pairs
             that the labels already tell. Pairs that follow from others are not added.

@@ -50,7 +50,7 @@ class _MarginalFisher(Projection):
         X : array, tensor, DataFrame or scipy sparse matrix (n_samples, n_features)
             Any sign; never changed.
         y : array (n_samples,)
-            Labels; -1 and NaN among numbers, None, NaN, -1 and "-1" among strings and objects are unlabelled.
+            Labels; -1 and NaN among numbers, None, NaN, -1, "-1" and "" among text and objects are unlabelled.
 
         Raises
         ------

@@ -39,7 +39,7 @@ def marked(marker, container):
     return container([marker if c < 0 else NAMES[c] for c in Y])
 
 
-MARKERS = [None, np.nan, float("nan"), np.float32("nan"), -1, -1.0, "-1", pd.NA, pd.NaT]
+MARKERS = [None, np.nan, float("nan"), np.float32("nan"), -1, -1.0, "-1", "", " ", b"", pd.NA, pd.NaT]
 CONTAINERS = {
     "list": list,
     "tuple": tuple,
@@ -60,7 +60,7 @@ def test_a_marker_is_no_class_in_any_container(marker, container):
 
 
 @pytest.mark.parametrize("key", WITH_LABELS)
-@pytest.mark.parametrize("marker", [np.nan, None, -1])
+@pytest.mark.parametrize("marker", [np.nan, None, -1, ""])
 def test_every_model_reads_markers_among_strings_in_a_list(key, marker):
     model = WITH_LABELS[key]().fit(X, marked(marker, list))
     assert not hasattr(model, "classes_") or list(model.classes_) == ["ash", "elm"]
@@ -141,7 +141,7 @@ def test_a_score_counts_labelled_samples_only(key):
 
 
 @pytest.mark.parametrize("key", SCORED)
-@pytest.mark.parametrize("marker", [None, np.nan, -1, "-1"])
+@pytest.mark.parametrize("marker", [None, np.nan, -1, "-1", ""])
 def test_names_are_scored_with_any_marker(key, marker):
     model = SCORED[key]().fit(X, marked(marker, list))
     expected = SCORED[key]().fit(X, Y)
