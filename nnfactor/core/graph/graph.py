@@ -263,7 +263,7 @@ def _canonical(adjacency: Any) -> sp.csr_array:
         given = as_tensor(given, name).cpu().numpy()
     values = as_scipy(given, name) if sparse else sp.csr_array(as_numbers(given, name).astype(np.float64))
     S = to_csr(values, name, np.float64).copy()
-    S.setdiag(0)
+    S.data[S.indices == np.repeat(np.arange(shape[0]), np.diff(S.indptr))] = 0  # setdiag adds entries to write zeros
     bad = int((~np.isfinite(S.data)).sum())
     if bad:
         raise ValueError(f"{bad} weights of the adjacency are NaN or infinite")
