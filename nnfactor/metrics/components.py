@@ -4,7 +4,7 @@ A model is a fitted estimator, a list of factors `(d_mode, k)`, samples first, o
 """
 
 from functools import reduce
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import scipy.sparse as sp
@@ -19,6 +19,26 @@ from ..core.arrays import as_numbers
 from ..core.labels import to_host
 
 
+@overload
+def factor_match_score(
+    a: Any,
+    b: Any,
+    *,
+    consider_weights: bool = True,
+    skip_mode: int | None = None,
+    absolute_value: bool = True,
+    return_permutation: Literal[False] = False,
+) -> float: ...
+@overload
+def factor_match_score(
+    a: Any,
+    b: Any,
+    *,
+    consider_weights: bool = True,
+    skip_mode: int | None = None,
+    absolute_value: bool = True,
+    return_permutation: Literal[True],
+) -> tuple[float, np.ndarray]: ...
 def factor_match_score(
     a: Any,
     b: Any,

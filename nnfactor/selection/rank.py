@@ -12,7 +12,7 @@ divergence, from rough least squares on. Fits to all data are always those of th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,8 @@ from .held_out import GROUPS, HIDDEN
 from .html import html_table
 from .stability import restart_factors, summarize_groups, summarize_parts
 from .study import Criterion, RankStudy
+
+Model = TypeVar("Model", bound=Factorization)
 
 STABLE, LEAST = 0.8, 0.2  # mean and smallest silhouette of a stable rank (Alexandrov et al. 2020)
 
@@ -35,7 +37,7 @@ HELD_OUT = {"bicross": "a block of rows and columns", "speckled": "5 % of the en
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class RankSelection:
+class RankSelection(Generic[Model]):
     """What `select_rank` found.
 
     Attributes
@@ -60,11 +62,11 @@ class RankSelection:
     criterion: str
     reason: str
     table: Any
-    models: Mapping[int, Any]
+    models: Mapping[int, Model]
     losses: np.ndarray | None = field(default=None)
 
     @property
-    def model(self) -> Any:
+    def model(self) -> Model:
         """The estimator of the suggested rank, fitted to all of X; ValueError where no rank is clear."""
         if self.rank is None:
             raise ValueError(f"there is no clear rank: {self.reason}; take one of models")
@@ -83,7 +85,7 @@ class RankSelection:
 
 
 def select_rank(
-    estimator: Factorization,
+    estimator: Model,
     X: Any,
     ranks: Iterable[int],
     criterion: Criterion = "auto",
@@ -91,7 +93,7 @@ def select_rank(
     n_init: int | None = None,
     random_state: Any = None,
     weights: Any = None,
-) -> RankSelection:
+) -> RankSelection[Model]:
     """Choose the number of components.
 
     Folds of rows, as of `GridSearchCV`, always favour more components: coefficients are solved on the entries that
@@ -143,7 +145,7 @@ def select_rank(
     return conclude(study, study.fit(), [study.compute(i) for i in range(len(study.parts))])
 
 
-def conclude(study: RankStudy, models: Mapping[int, Any], parts: Sequence[Any]) -> RankSelection:
+def conclude(study: RankStudy, models: Mapping[int, Any], parts: Sequence[Any]) -> RankSelection[Any]:
     """Apply the rule of the criterion to fits of all ranks, and to what each part of the study has given."""
     losses = np.array(parts) if study.criterion in HELD_OUT else None
     resampled = summarize_parts(parts) if parts and losses is None else None

@@ -1,6 +1,6 @@
 """Mini-batches for factorizations: `batch_size` in `fit`, and `partial_fit` for streams."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
 import numpy as np
@@ -76,6 +76,9 @@ class MiniBatches:
 
     batch_size: int | None = None
     forgetting: float = 2.0
+    n_steps_: int = field(init=False)
+    n_samples_seen_: int = field(init=False)
+    moments_: dict[str, Any] = field(init=False)
 
     @available_if(takes_batches)
     def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
