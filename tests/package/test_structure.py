@@ -14,6 +14,7 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 CHAIN = [
     ("nnfactor.version",),
     ("nnfactor.core.arguments", "nnfactor.core.arrays", "nnfactor.core.cache"),
+    ("nnfactor.core.compiled",),
     ("nnfactor.core.labels", "nnfactor.core.linalg"),
     ("nnfactor.core.factors", "nnfactor.core.divergence", "nnfactor.core.multilinear"),
     ("nnfactor.core.data",),

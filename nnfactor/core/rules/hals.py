@@ -1,12 +1,13 @@
 """Hierarchical alternating least squares: minimisation over one column after the other."""
 
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from ..block import Block
+from ..compiled import compiled_loops
 from ..factors import clone_factor, components, flatten_problems
 from .base import bound_curvature, collect_linear, split_gram
 
@@ -28,9 +29,16 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     if block.row_grams is not None:
         return _by_own_grams(F, block, sweeps)
     G, rest = split_gram(block, F, "hals")
+    loops = compiled_loops("columns", F, G)
+    if loops and not rest:
+        return _by_tiles(loops, F, collect_linear(block, rest, F), G, None, sweeps)
     curvature = bound_curvature(G.diagonal(dim1=-2, dim2=-1).unsqueeze(-2), rest, F)
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
+    if loops:
+        for _ in range(sweeps):
+            F = _by_tiles(loops, F, collect_linear(block, rest, F), G, inverse, 1)
+        return F
     scale: Tensor | None = None
     steps: Tensor | None = None
     if inverse.shape[-2] == 1:  # the same step for all rows: it moves out of the loop over the columns
@@ -49,6 +57,14 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
     return F
 
 
+def _by_tiles(loops: Any, F: Tensor, linear: Tensor, G: Tensor, inverse: Tensor | None, sweeps: int) -> Tensor:
+    """Sweep by compiled loops over tiles of rows: one read of the factor, one write."""
+    batch = lambda M: M.reshape(-1, *M.shape[-2:])
+    steps = None if inverse is None else batch(inverse.mT)
+    new = loops.minimise_columns(batch(F.mT), batch(linear.mT), batch(G), steps, sweeps)
+    return new.view(F.mT.shape).mT
+
+
 def _by_own_grams(F: Tensor, block: Block, sweeps: int) -> Tensor:
     """Minimise over one column after the other; the quads, if any, are a Gram that all rows share."""
     G = cast(Tensor, block.row_grams)
@@ -57,11 +73,16 @@ def _by_own_grams(F: Tensor, block: Block, sweeps: int) -> Tensor:
             raise ValueError("rows with a Gram of their own cannot be coupled by a graph; fit completed data instead")
         shared = q.column_matrix if q.mixes_columns else torch.diag_embed(q.column_matrix.squeeze(-2))
         G = G + shared.unsqueeze(-1)
-    F = clone_factor(F)
-    columns, linear = F.mT, cast(Tensor, block.net_linear()).mT  # the batch of the Grams stays that of the factor
+    linear = cast(Tensor, block.net_linear()).mT  # the batch of the Grams stays that of the factor
     curvature = G.diagonal(dim1=-3, dim2=-2).mT
     floor = torch.finfo(F.dtype).eps ** 2 * curvature.amax((-2, -1), keepdim=True)
+    if loops := compiled_loops("columns", F, G):
+        batch = lambda M, dims: M.expand(*F.shape[:-2], *M.shape[-dims:]).reshape(-1, *M.shape[-dims:])
+        arrays = batch(F.mT, 2), batch(linear, 2), batch(G, 3), floor.expand(*F.shape[:-2], 1, 1).reshape(-1)
+        return loops.minimise_rows(*arrays, sweeps).view(F.mT.shape).mT
     inverse = torch.where(curvature > floor, curvature.reciprocal(), 0)
+    F = clone_factor(F)
+    columns = F.mT
     for _ in range(sweeps):
         for j in range(F.shape[-1]):
             left = linear[..., j, :] - (columns * G[..., j, :, :]).sum(-2)

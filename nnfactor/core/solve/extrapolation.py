@@ -253,10 +253,13 @@ def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) 
     The mean includes the last factor: by its length alone three factors or more would swing further with every sweep.
     For a component with a zero column any length is the same model: its mean is that of the longest component.
     """
-    lengths = [torch.linalg.vector_norm(factors[name], dim=-2) for name in names]
-    logs = torch.stack([*lengths, square_norms(factors[last]).squeeze(-2).sqrt()], dim=-2).log_()
+    squares = [square_norms(factors[name]).squeeze(-2) for name in (*names, last)]  # of Grams that are needed anyway
+    logs = torch.stack(squares, dim=-2).log_().mul_(0.5)
     mean = logs.mean(-2, keepdim=True)
     mean = torch.where(mean == -inf, mean.amax(-1, keepdim=True), mean)
     excess = (logs[..., :-1, :] - mean).nan_to_num_(nan=0, posinf=0, neginf=0)
-    times = excess.clamp(-log(APART), log(APART)).sub_(excess).exp_()
+    times = excess.clamp(-log(APART), log(APART)).sub_(excess)
+    if times.is_cpu and not times.any():  # an answer at hand, and nearly always this one: the very factors
+        return factors
+    times = times.exp_()
     return {**factors, **{name: factors[name] * c for name, c in zip(names, times.split(1, dim=-2), strict=True)}}

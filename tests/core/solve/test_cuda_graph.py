@@ -13,11 +13,19 @@ from torch.utils._pytree import tree_leaves
 
 from nnfactor.core import Fit, bmme, hals, her, multiplicative, run, step, take
 from nnfactor.core import factors as core_factors
+from nnfactor.core.compiled import without_compiled_loops
 from nnfactor.core.solve import run as solve
 from nnfactor.core.solve.cuda_graph import capture
 
 CPU = torch.device("cpu")
 COUNT = {"captures": 0}
+
+
+@pytest.fixture(autouse=True)
+def by_torch():
+    """As on a GPU: compiled loops of the CPU are no operations of torch, which a graph records."""
+    with without_compiled_loops():
+        yield
 
 
 class Record(TorchDispatchMode):
