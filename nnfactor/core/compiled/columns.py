@@ -5,7 +5,6 @@ are flat, their columns one behind the other: with two indices a loop over them 
 """
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from .threads import call_in_parts, jit
@@ -23,7 +22,7 @@ def minimise_columns(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None,
     steps : Tensor, optional
         `(B, k, n or 1)`: one over the curvature, 0 where an entry stays. Without them the diagonal of G has it.
     """
-    (B, k, n), out = F.shape, torch.empty(F.shape, dtype=F.dtype)
+    (B, k, n), out = F.shape, F.new_empty(F.shape)
     given, each = (out, 0) if steps is None else (steps, steps.shape[-1])
     arrays = [T.numpy() for T in (F, linear, G.contiguous(), given, out)]
     items = B * -(-n // TILE)
@@ -41,7 +40,7 @@ def minimise_rows(F: Tensor, linear: Tensor, G: Tensor, floor: Tensor, sweeps: i
     floor : Tensor
         `(B,)`: an entry whose curvature is no higher stays.
     """
-    (B, k, n), out = F.shape, torch.empty(F.shape, dtype=F.dtype)
+    (B, k, n), out = F.shape, F.new_empty(F.shape)
     arrays = [T.numpy() for T in (F, linear, G, floor, out)]
     items = B * -(-n // TILE)
     call_in_parts(_sweep_rows, items, 2.0 * items * TILE * k * k * sweeps, *arrays, sweeps)
