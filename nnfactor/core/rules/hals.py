@@ -59,10 +59,9 @@ def hals(F: Tensor, block: Block, sweeps: int = 1) -> Tensor:
 
 def _by_tiles(loops: Any, F: Tensor, linear: Tensor, G: Tensor, inverse: Tensor | None, sweeps: int) -> Tensor:
     """Sweep by compiled loops over tiles of rows: one read of the factor, one write."""
-    batch = lambda M: M.reshape(-1, *M.shape[-2:])
+    turned, batch = F.mT, lambda M: M.unsqueeze(0) if M.dim() == 2 else M.reshape(-1, *M.shape[-2:])
     steps = None if inverse is None else batch(inverse.mT)
-    new = loops.minimise_columns(batch(F.mT), batch(linear.mT), batch(G), steps, sweeps)
-    return new.view(F.mT.shape).mT
+    return loops.minimise_columns(batch(turned), batch(linear.mT), batch(G), steps, sweeps).view(turned.shape).mT
 
 
 def _by_own_grams(F: Tensor, block: Block, sweeps: int) -> Tensor:
