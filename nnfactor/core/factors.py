@@ -204,11 +204,19 @@ def pad_columns(F: Tensor, missing: int) -> Tensor:
 def choose(first: Tensor, new: Tensor, old: Tensor) -> Tensor:
     """Take each problem's factor from `new` where `first (...)` is true, else from `old`.
 
-    Whole problems are copied: on the CPU several times faster than `torch.where`. One answer at hand needs no copy.
+    Whole problems are copied: on the CPU several times faster than `torch.where`. There the answers are at hand: what
+    is the same for all needs no copy, and of a copy only the other problems are written again.
     """
     if _at_hand(first):
         return new if first else old
     *batch, n, k = new.shape
+    if first.is_cpu and type(first) is Tensor:
+        others = first.logical_not().reshape(-1).nonzero().squeeze(-1)
+        if len(others) in (0, first.numel()):
+            return old if len(others) else new
+        copy, flat = clone_factor(new), (-1, k * n)
+        copy.mT.view(flat).index_copy_(0, others, old.mT.reshape(flat).index_select(0, others))
+        return copy
     pair = torch.cat([old.mT.reshape(-1, k * n), new.mT.reshape(-1, k * n)])
     size = first.numel()
     index = first.reshape(-1) * size + torch.arange(size, device=first.device)

@@ -7,6 +7,7 @@ import torch
 from scipy.spatial.distance import cdist
 
 from nnfactor.core.arguments import nonnegative, one_of, positive, whole
+from nnfactor.core.factors import choose
 from nnfactor.core.graph.neighbors import gaussian, inner_products, median_length, squared_distances, store_like
 from nnfactor.core.labels import number_classes, to_host
 
@@ -92,3 +93,18 @@ def test_refused_words():
     for value in ("b", 1, None):
         with pytest.raises(ValueError, match="use 'a', True or a number"):
             one_of("x", value, ("a", True), "a number")
+
+
+@pytest.mark.parametrize("batch", [(), (1,), (5,), (2, 3)])
+@pytest.mark.parametrize("answer", ["all", "none", "some"])
+def test_each_problem_gets_the_factor_that_it_chose(batch, answer):
+    draw = torch.Generator().manual_seed(0)
+    new, old = (torch.rand(*batch, 3, 7, generator=draw).mT for _ in range(2))
+    first = torch.full(batch, answer == "all")
+    if answer == "some":
+        first = torch.rand(batch, generator=draw) < 0.5
+    inputs = new.clone(), old.clone()
+    found = choose(first, new, old)
+    assert torch.equal(found, torch.where(first[..., None, None], new, old))
+    assert torch.equal(new, inputs[0]) and torch.equal(old, inputs[1])
+    assert found.mT.is_contiguous()
