@@ -58,15 +58,13 @@ class Work:
         _check_savable(estimator)
         if checkpoint and "checkpoint" not in takes:
             raise UserError(f"{plan['model']} has no state to save; leave --checkpoint out")
+        if given.y is None and takes["y"].default is inspect.Parameter.empty:
+            raise UserError(f"{plan['model']} needs labels; say --labels")
         if plan["verb"] == "fit":
             if not hasattr(estimator, "n_init") and workers > 1:
                 raise UserError(f"{plan['model']} has no restarts to split over workers; leave --total-workers out")
-            if given.y is None and takes["y"].default is inspect.Parameter.empty:
-                raise UserError(f"{plan['model']} needs labels; say --labels")
             return cls(estimator, seed, ranks, getattr(estimator, "n_init", 1), workers, None)
-        if given.y is not None:
-            raise UserError("select-rank uses no labels; leave --labels out")
-        chosen = {"n_init": plan["n_init"], "random_state": seed, "weights": given.weights}
+        chosen = {"n_init": plan["n_init"], "random_state": seed, "weights": given.weights, "y": given.y}
         study = RankStudy.plan(estimator, given.X, ranks, plan["criterion"], **chosen)
         return cls(estimator, study.seed, [*study.ranks], study.n_init, workers, study)
 

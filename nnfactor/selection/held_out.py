@@ -148,7 +148,9 @@ def _scales_of_seen(estimator: Any, X: Any, weights: Any, rows: np.ndarray, colu
     return [sides[0][0], sides[1][1], *sides[0][2:]]
 
 
-def predict_block(estimators: Sequence[NMF], X: Any, weights: Any, fold: tuple[np.ndarray, np.ndarray]) -> list[float]:
+def predict_block(
+    estimators: Sequence[NMF], X: Any, weights: Any, fold: tuple[np.ndarray, np.ndarray], y: Any = None
+) -> list[float]:
     """Compute the mean loss of a block of rows and columns that fits to the other rows and columns predict.
 
     Entries of the result: one number for all entries (the mean of what was seen), then `estimators`, the first of which
@@ -190,26 +192,26 @@ def _make_fold(estimator: NMF, order: int) -> NMF:
     return clone(estimator).set_params(init=init, n_init=starts, **rough, **plain(estimator))
 
 
-def _fit_all(fits: Sequence[Any], X: Any, weights: Any) -> list[Any]:
+def _fit_all(fits: Sequence[Any], X: Any, weights: Any, y: Any = None) -> list[Any]:
     """Fit all ranks; of tensors each rank once more from the fits of its neighbours, and keep the better one.
 
     Random starts of a tensor often miss the best minimum at one rank and find it at the next: then the larger rank
     would seem to predict better. Of the many starts that neighbours give, the one that is best after a rough fit goes
     on: fits of all to the end took three times as long.
     """
-    best = _together(fits, X, weights)
+    best = _together(fits, X, weights, y)
     loss, tol = (lambda fit: fit.loss_), {fit.n_components: fit.tol for fit in best}
     for _ in range(EXCHANGES if len(X.shape) > 2 and len(best) > 1 else 0):
         starts = [start for pair in pairwise(best) for start in _exchange(*pair)]
-        rough = _together([start.set_params(tol=max(start.tol, ROUGH)) for start in starts], X, weights)
+        rough = _together([start.set_params(tol=max(start.tol, ROUGH)) for start in starts], X, weights, y)
         first = [min((fit for fit in rough if fit.n_components == k), key=loss) for k in tol]
         others = [clone(fit).set_params(init=tuple(_factors(fit)), tol=tol[fit.n_components]) for fit in first]
-        best = [min(pair, key=loss) for pair in zip(best, _together(others, X, weights), strict=True)]
+        best = [min(pair, key=loss) for pair in zip(best, _together(others, X, weights, y), strict=True)]
     return best
 
 
-def _together(fits: Sequence[Any], X: Any, weights: Any) -> list[Any]:
-    return list(batch_fit(fits, X, **({} if weights is None else {"weights": weights})))
+def _together(fits: Sequence[Any], X: Any, weights: Any, y: Any = None) -> list[Any]:
+    return list(batch_fit(fits, X, y, **({} if weights is None else {"weights": weights})))
 
 
 def _exchange(small: Any, large: Any) -> list[Any]:
@@ -310,7 +312,7 @@ def _losses(
 def plain(estimator: Any) -> dict[str, Any]:
     """Return the parameters that folds have in common: they are quiet, one batch, and of arrays in their shape."""
     quiet = {"callback": None, "verbose": 0, "batch_size": None, "sample_shape": None}
-    return {name: value for name, value in quiet.items() if hasattr(estimator, name)}
+    return {name: value for name, value in quiet.items() if name in estimator.get_params(deep=False)}
 
 
 def _predicted_factors(fit: NMF, given: dict[str, Any], left: list[Any], above: list[Any]) -> list[Any]:
@@ -371,7 +373,7 @@ def _countable(estimator: Any, X: Any, weights: Any) -> list[np.ndarray]:
     return [] if counted is None else list(counted)
 
 
-def predict_speckles(estimators: Sequence[Any], X: Any, weights: Any, fold: np.ndarray) -> list[float]:
+def predict_speckles(estimators: Sequence[Any], X: Any, weights: Any, fold: np.ndarray, y: Any = None) -> list[float]:
     """Compute the mean loss of scattered entries that were hidden from the fits, as `predict_block` does."""
     places = _countable(estimators[0], X, weights)
     at = [index[fold] for index in places] if places else list(np.unravel_index(fold, X.shape))
@@ -388,8 +390,8 @@ def predict_speckles(estimators: Sequence[Any], X: Any, weights: Any, fold: np.n
         filled, lowered = replace_entries(X, at, mean), lower_weights(X, weights, at, SLIGHT)
         fits = _start_tensors(fits, filled, lowered, hidden) if _is_free(fits[0]) else fits
         slight = SLIGHT if loss_exponent(fits[0]) == 2 else SLIGHTEST
-        fits = _fit_all(fits, filled, lower_weights(X, weights, at, slight))
+        fits = _fit_all(fits, filled, lower_weights(X, weights, at, slight), y)
     else:
-        fits = _fit_all(fits, hidden, weights)
+        fits = _fit_all(fits, hidden, weights, y)
     held_out = read_for_score(clone(fits[0]), X, mark_entries(X.shape, at, weights))
     return _losses(fits, held_out, inside, lambda fit: [fit.embedding_, *fit.factors_])

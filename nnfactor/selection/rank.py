@@ -93,6 +93,7 @@ def select_rank(
     n_init: int | None = None,
     random_state: Any = None,
     weights: Any = None,
+    y: Any = None,
 ) -> RankSelection[Model]:
     """Choose the number of components.
 
@@ -106,22 +107,21 @@ def select_rank(
         rank, which counts them.
     X, ranks : data as for `fit`, and an iterable of int, each >= 1
     criterion : {"auto", "bicross", "speckled", "stability", "core_consistency"}
-        "bicross" (`NMF` and `NTF`; "auto" for matrices, for it needs no masks and takes sparse data as they are):
-        blocks of rows and columns are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled"
-        (models with `missing`; "auto" for tensors, of which blocks leave too little, and with `fixed` or `terms`): 5 %
-        of the entries are hidden (Wold 1978).
-        Unless factors have penalties or bounds, both weigh the squared distance of a matrix by the means
-        of rows and columns, and "speckled" takes the Kullback-Leibler divergence for a dense tensor whose noise grows
-        with its entries. They take the smallest rank within one standard error of the least loss, and none if one
-        component, or a constant, predicts as well. "stability": the
-        largest rank whose fits to random halves of the samples (or restarts, where a model holds something for each
-        sample) have silhouettes of 0.8 in the mean and 0.2 in the least component (Alexandrov et al. 2020).
-        "core_consistency" (tensors): the largest rank of at least 80 % (Bro and Kiers 2003).
+        "bicross" (`NMF` and `NTF`; "auto" for matrices: no masks, sparse data as they are): blocks of rows and columns
+        are held out, and predicted from fits to the others (Owen and Perry 2009). "speckled" (models with `missing`;
+        "auto" for tensors, and with `fixed` or `terms`): 5 % of the entries are hidden (Wold 1978). Unless factors have
+        penalties or bounds, both weigh the squared distance of a matrix by the means of rows and columns, and
+        "speckled" takes the Kullback-Leibler divergence for a dense tensor whose noise grows with its entries. They
+        take the smallest rank within one standard error of the least loss, and none if one component, or a constant,
+        predicts as well. "stability": the largest rank whose fits to random halves of the samples (or restarts, where a
+        model holds something for each sample) have silhouettes of 0.8 in the mean and 0.2 in the least component
+        (Alexandrov et al. 2020). "core_consistency" (tensors): the largest rank of at least 80 % (Bro and Kiers 2003).
     n_init : int, optional
         Restarts for each rank, and halves. Default: those of the estimator if more than one, else 5, and 20 halves.
     random_state : int, RandomState, Generator or None
         Draws folds and starts. None: that of the estimator.
     weights : of the shape of X, optional, as for `fit`; held-out losses are weighted, too
+    y : labels (n_samples,), of models that use them, in all fits; halves have samples of every class
 
     Returns
     -------
@@ -141,7 +141,8 @@ def select_rank(
     >>> found.rank, sorted(found.models)
     (3, [1, 2, 3])
     """
-    study = RankStudy.plan(estimator, X, ranks, criterion, n_init=n_init, random_state=random_state, weights=weights)
+    asked = {"n_init": n_init, "random_state": random_state, "weights": weights, "y": y}
+    study = RankStudy.plan(estimator, X, ranks, criterion, **asked)
     return conclude(study, study.fit(), [study.compute(i) for i in range(len(study.parts))])
 
 

@@ -96,14 +96,18 @@ def can_resample(estimator: Any, X: Any) -> bool:
     return estimator._of_features and plain and not asked and not views
 
 
-def draw_parts(n_samples: int, random: np.random.RandomState, runs: int) -> list[tuple[np.ndarray, int]]:
-    """Draw random parts of the samples, and a seed for the start of each."""
-    draw = lambda: np.sort(random.permutation(n_samples)[: max(1, round(SHARE * n_samples))])
-    return [(draw(), int(random.randint(2**31 - 1))) for _ in range(runs)]
+def draw_parts(
+    n_samples: int, random: np.random.RandomState, runs: int, classes: np.ndarray | None = None
+) -> list[tuple[np.ndarray, int]]:
+    """Draw random parts of the samples, of each class (its codes `(n,)`) as much, and a seed for the start of each."""
+    groups = [np.arange(n_samples)] if classes is None else [np.flatnonzero(classes == c) for c in np.unique(classes)]
+    draw = lambda at: at[random.permutation(len(at))[: max(1, round(SHARE * len(at)))]]
+    part = lambda: np.sort(np.concatenate([draw(at) for at in groups]))
+    return [(part(), int(random.randint(2**31 - 1))) for _ in range(runs)]
 
 
 def fit_part(
-    estimators: Sequence[Any], X: Any, weights: Any, part: tuple[np.ndarray, int]
+    estimators: Sequence[Any], X: Any, weights: Any, part: tuple[np.ndarray, int], y: np.ndarray | None = None
 ) -> list[tuple[list[np.ndarray], float]]:
     """Fit a part of the samples from a random start, all estimators as one batch; give feature factors and losses."""
     at, seed = part
@@ -111,7 +115,8 @@ def fit_part(
     for fit in fits:
         fit.set_params(**({"init": "random"} if not isinstance(fit.init, tuple) else {}))
     given = {} if weights is None else {"weights": take(weights, at, 0)}
-    return [([to_host(F) for F in fit.factors_], fit.loss_) for fit in batch_fit(fits, take(X, at, 0), **given)]
+    fits = batch_fit(fits, take(X, at, 0), None if y is None else y[at], **given)
+    return [([to_host(F) for F in fit.factors_], fit.loss_) for fit in fits]
 
 
 def summarize_parts(parts: Sequence[list[tuple[list[np.ndarray], float]]]) -> list[tuple[float, float]]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, Self
 
+import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from ..core.labels import encode_labels
 from ..models.factorization.nmf import NMF
 from ..models.shared.base import Factorization
 from ..models.shared.batch import batch_fit
@@ -44,6 +46,7 @@ class RankStudy:
     n_init: int  # restarts of all data for each rank
     seed: int
     parts: Sequence[Any]
+    y: Any = None
 
     @classmethod
     def plan(
@@ -56,21 +59,22 @@ class RankStudy:
         n_init: int | None = None,
         random_state: Any = None,
         weights: Any = None,
+        y: Any = None,
     ) -> Self:
         """Check what is asked, and draw the parts; arguments are those of `select_rank`."""
         chosen = _choose(estimator, X, criterion)
-        ranks = _check(estimator, ranks, chosen, n_init)
+        ranks = _check(estimator, ranks, chosen, n_init, X)
         random = read_random_state(estimator.random_state if random_state is None else random_state)
         halves = chosen == "stability" and can_resample(estimator, X)
         if halves or chosen in DRAW:
             X = as_indexable(X, getattr(estimator, "sample_shape", None))
         own = estimator.n_init if estimator.n_init > 1 else PARTS if chosen == "stability" else RESTARTS
         seed, runs = int(random.randint(2**31 - 1)), n_init or own
-        study = cls(estimator, X, weights, ranks, chosen, RESTARTS if halves else runs, seed, ())
-        parts: Sequence[Any] = draw_parts(X.shape[0], random, runs) if halves else ()
+        study = cls(estimator, X, weights, ranks, chosen, RESTARTS if halves else runs, seed, (), y)
+        parts: Sequence[Any] = draw_parts(X.shape[0], random, runs, study._codes) if halves else ()
         if chosen in DRAW:
             parts = DRAW[chosen](study.estimators([1, *ranks]), X, weights, random)
-        return cls(estimator, X, weights, ranks, chosen, study.n_init, seed, parts)
+        return cls(estimator, X, weights, ranks, chosen, study.n_init, seed, parts, y)
 
     def estimators(self, ranks: Sequence[int]) -> list[Any]:
         """Make the estimators of some ranks for all data; one component to compare with is free if more are known."""
@@ -82,17 +86,23 @@ class RankStudy:
         """Fit all ranks to all data, as one batch."""
         given = {} if self.weights is None else {"weights": self.weights}
         with _quiet():
-            return dict(zip(self.ranks, batch_fit(self.estimators(self.ranks), self.X, **given), strict=True))
+            return dict(zip(self.ranks, batch_fit(self.estimators(self.ranks), self.X, self.y, **given), strict=True))
 
     def compute(self, i: int) -> list[Any]:
         """Compute a part: losses of what a fold holds out (of a constant, of one component, of the ranks), or fits."""
         with _quiet():
             if self.criterion in DRAW:
                 tried = self.estimators(sorted({1, *self.ranks}))
-                constant, one, *more = PREDICT[self.criterion](tried, self._scaled, self.weights, self.parts[i])
+                given = (self._scaled, self.weights, self.parts[i], self.y)
+                constant, one, *more = PREDICT[self.criterion](tried, *given)
                 return [constant, one, *([one] if self.ranks[0] == 1 else []), *more]
             made = [e.set_params(**plain(self.estimator)) for e in self.estimators(self.ranks)]
-            return fit_part(made, self._scaled, self.weights, self.parts[i])
+            return fit_part(made, self._scaled, self.weights, self.parts[i], self._codes)
+
+    @cached_property
+    def _codes(self) -> np.ndarray | None:
+        """The classes of the samples as codes, of which parts can be taken; None without labels."""
+        return None if self.y is None else encode_labels(self.y, self.X.shape[0])[0]
 
     @cached_property
     def _scaled(self) -> Any:
@@ -132,7 +142,7 @@ def _of_all_data(estimator: Any) -> list[str]:
     return [name for name in ("fixed", "terms") if getattr(estimator, name, None)]
 
 
-def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]:
+def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any, X: Any) -> list[int]:
     """Refuse what cannot be; sort the ranks."""
     name, single = type(estimator).__name__, not getattr(estimator, "_listed_views", False)
     if not isinstance(estimator, Factorization):
@@ -154,6 +164,10 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any) -> list[int]
     if n_init is not None:
         whole("n_init", n_init, least=1, also="None or ")
     ranks = list(ranks)
+    if len(set(map(str, ranks))) < len(ranks) == (getattr(X, "shape", None) or (None,))[0]:
+        raise ValueError(
+            "ranks has an entry for each sample, as labels have; use select_rank(estimator, X, ranks, y=labels)"
+        )
     for k in ranks:
         whole("ranks", k, least=1)
     found = sorted({int(k) for k in ranks})
