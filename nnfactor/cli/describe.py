@@ -8,7 +8,7 @@ from typing import Any
 import nnfactor
 
 from .arguments import ESTIMATORS, Parser
-from .errors import UserError, nearest
+from .errors import UserError, in_options, nearest
 
 TOLD_OTHERWISE = ("callback", "verbose")  # the command line has its own progress
 
@@ -39,6 +39,17 @@ def model_parameters(cls: Any) -> dict[str, inspect.Parameter]:
     """Return the parameters that a command line can set."""
     found = inspect.signature(cls, eval_str=True).parameters
     return {name: p for name, p in found.items() if name not in TOLD_OTHERWISE}
+
+
+def option_names() -> set[str]:
+    """List all names of parameters that are options: those of the models, and of readers of files."""
+    readers = {"key", "labels", "names", "weights", "criterion", "density_threshold", "checkpoint"}
+    return readers.union(*(model_parameters(find_model(name)) for name in ESTIMATORS))
+
+
+def told_in_options(message: object) -> str:
+    """Return a message of the package as one line that names options."""
+    return in_options(" ".join(str(message).split()), option_names())
 
 
 def _texts(cls: Any) -> dict[str, str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from .describe import told_in_options
 from .folder import ResultFolder
 
 LOGGER = logging.getLogger("nnfactor.cli")
@@ -38,7 +39,7 @@ def tell(quiet: bool) -> Iterator[logging.Logger]:
     told: set[str] = set()
 
     def warn(message: Any, *rest: Any, **more: Any) -> None:
-        text = " ".join(str(message).split())
+        text = told_in_options(message)
         if text not in told:
             told.add(text)
             LOGGER.warning("warning: %s", text)

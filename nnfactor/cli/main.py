@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from .arguments import parse
-from .errors import OF_USERS
+from .errors import OF_USERS, UserError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,5 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             traceback.print_exc()
         told = " ".join(str(error).split()) or type(error).__name__
         kind = "" if isinstance(error, OF_USERS) else f"{type(error).__name__}: "
+        if isinstance(error, OF_USERS) and not isinstance(error, UserError):  # of the package, which speaks Python
+            told = import_module(".describe", __package__).told_in_options(told)
         print(f"nnfactor: error: {kind}{told}", file=sys.stderr)
         return 2 if isinstance(error, OF_USERS) else 1

@@ -1,12 +1,17 @@
 """Wrong command lines and files: one line on standard error, exit status 2 (1 for a failure), never a traceback."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from nnfactor.cli import main
+from nnfactor.cli.arguments import ESTIMATORS
+from nnfactor.cli.data import UNLABELLED
+from nnfactor.cli.describe import find_model, model_parameters
+from nnfactor.cli.values import rank_names
 
 
 @pytest.fixture(scope="module")
@@ -18,6 +23,7 @@ def folder(tmp_path_factory):
     np.save(path / "cube.npy", np.random.default_rng(1).random((6, 3, 4)))
     np.savez(path / "two.npz", a=X, b=X)
     np.save(path / "negative.npy", X - 0.5)
+    np.save(path / "hole.npy", np.where(X.max() == X, np.nan, X))
     np.save(path / "weights.npy", np.ones((12, 4)))
     files = {
         "good.csv": text,
@@ -77,13 +83,16 @@ WRONG = [  # words of a command line, and a part of what is told
     ("fit two.npz --key c -k 2", "no 'c'"),
     ("fit counts.mtx -k 2", "counts.mtx"),
     ("fit negative.npy -k 2", "negative"),
+    ("fit hole.npy -k 2", "hide them: --missing nan"),
+    ("fit good.csv -k 2 --model NGE", "NGE requires --labels"),
+    ("select-rank good.csv -k 2:4 --model SemiNMF --criterion bicross", "--criterion bicross does not go with"),
     ("fit good.csv -k 2 --model NFM", "no model 'NFM'; did you mean NMF?"),
     ("fit good.csv -k 2 --alpa-W 1", "no option --alpa-W; did you mean --alpha-W?"),
     ("fit good.csv -k 2 --alpha-W 1 --alpha-W 2", "given twice"),
-    ("fit good.csv -k 2 --solver cd", "solver='cd'"),
-    ("fit good.csv -k 2 --loss hinge", "loss='hinge'"),
-    ("fit good.csv -k 2 --max-iter ten", "max_iter"),
-    ("fit good.csv -k 2 --tol -1", "tol must be"),
+    ("fit good.csv -k 2 --solver cd", "--solver cd is not known"),
+    ("fit good.csv -k 2 --loss hinge", "--loss hinge"),
+    ("fit good.csv -k 2 --max-iter ten", "--max-iter must be"),
+    ("fit good.csv -k 2 --tol -1", "--tol must be"),
     ("fit good.csv -k 2 --penalties {'V':[L3(1)]}", "L3(...) is not known"),
     ("fit good.csv -k 2 --bounds {'V':(0,1),**x}", "lists its entries"),
     ("fit good.csv -k 2 --terms nowhere:f", "No module named 'nowhere'"),
@@ -94,7 +103,7 @@ WRONG = [  # words of a command line, and a part of what is told
     ("fit good.csv -k 2 --labels obs:cell --model NGE", "cell"),
     ("fit good.csv -k 2 --labels a", "NMF uses no labels"),
     ("fit rising.csv -k 2", "whole numbers that rise"),
-    ("fit patients.csv -k 2", "'patient_id' and holds numbers; say row_names=True"),
+    ("fit patients.csv -k 2", "'patient_id' and holds numbers; say --row-names"),
     ("transform good.csv good.csv", "is no model"),
     ("fit good.csv -k 2 --labels short.txt --model NGE", "2 labels for 12 samples"),
     ("fit good.csv -k 2 --labels unknown.csv:type --model NGE", "'q'"),
@@ -165,6 +174,37 @@ def test_a_mistake_is_told_in_one_line(folder, capsys, monkeypatch, words, told)
     assert shown.out == "" and all(other.startswith("nnfactor: read ") for other in before_it)
     assert line.startswith("nnfactor: error: ") and told in line
     assert sorted(p.name for p in folder.iterdir()) == before  # nothing is left behind
+
+
+FITTED = {  # every parameter of every model, with the first model that has it
+    name: model
+    for model in ESTIMATORS
+    for name in model_parameters(find_model(model))
+    if name not in ("n_components", "n_init", "random_state", "n_clusters")
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_messages_of_models_name_options(folder, capsys, monkeypatch, tmp_path, name):
+    """Whatever a model says of a value, it says in words of the command line."""
+    monkeypatch.chdir(folder)
+    model, option = FITTED[name], f"--{name.replace('_', '-')}"
+    labels = [] if model in UNLABELLED else ["--labels", "types.csv:type"]
+    data = ["good.csv"] * (1 + (model in ("Coupled", "SULF", "CoTraining", "PairwiseCoRegularizedSpectral")))
+    rank = ["-k", "2"] if rank_names(find_model(model)) else []
+    words = ["fit", *data, "--model", model, *rank, *labels, "--output-dir", str(tmp_path), "-q", "--no-plots"]
+    main([*words, option, "nonsense"])
+    told = capsys.readouterr().err
+    assert not re.search(rf"(?<!-)\b{name}(=| must)", told) and "Traceback" not in told
+    if "nonsense" in told:
+        assert option in told or (name == "ranks" and "-k" in told)
+
+
+def test_warnings_name_options(folder, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(folder)
+    words = ["fit", "good.csv", "-k", "2", "--max-iter", "1", "--output-dir", str(tmp_path), "--no-plots"]
+    assert main(words) == 0
+    assert "--max-iter 1" in capsys.readouterr().err
 
 
 def test_a_failure_is_one_line_and_status_1(folder, capsys, monkeypatch):
