@@ -207,10 +207,10 @@ def choose(first: Tensor, new: Tensor, old: Tensor) -> Tensor:
     Whole problems are copied: on the CPU several times faster than `torch.where`. There the answers are at hand: what
     is the same for all needs no copy, and of a copy only the other problems are written again.
     """
-    if _at_hand(first):
+    if first.numel() == 1 and at_hand(first):
         return new if first else old
     *batch, n, k = new.shape
-    if first.is_cpu and type(first) is Tensor:
+    if at_hand(first):
         others = first.logical_not().reshape(-1).nonzero().squeeze(-1)
         if len(others) in (0, first.numel()):
             return old if len(others) else new
@@ -223,9 +223,9 @@ def choose(first: Tensor, new: Tensor, old: Tensor) -> Tensor:
     return pair.index_select(0, index).view(*batch, k, n).mT
 
 
-def _at_hand(first: Tensor) -> bool:
-    """Tell whether one answer for all can be read without waiting for a device."""
-    return first.numel() == 1 and type(first) is Tensor and first.is_cpu
+def at_hand(answers: Tensor) -> bool:
+    """Tell whether answers can be read without waiting for a device."""
+    return type(answers) is Tensor and answers.is_cpu
 
 
 def components(F: Tensor, scale: Tensor | None = None) -> Tensor:

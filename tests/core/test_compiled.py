@@ -8,6 +8,7 @@ from nnfactor.core.block import Block, Quad
 from nnfactor.core.compiled import compiled_loops, without_compiled_loops
 from nnfactor.core.factors import as_factor
 from nnfactor.core.graph.graph import Graph
+from nnfactor.core.rules.constraints import Box
 from nnfactor.core.rules.hals import hals
 
 numba = pytest.importorskip("numba")
@@ -32,18 +33,21 @@ def problem(n, k, dtype, batch=(), seed=0, rows=None):
     return F, Block((Quad(G.to(dtype)),), as_factor(linear.to(dtype)))
 
 
-def assert_same(F, block, sweeps):
+def assert_same(F, block, sweeps, within=None):
     before = F.clone()
     assert compiled_loops("columns", F) is not None
-    compiled = hals(F, block, sweeps)
+    compiled = hals(F, block, sweeps, within)
     assert torch.equal(F, before)
     with without_compiled_loops():
         assert compiled_loops("columns", F) is None
-        plain = hals(F, block, sweeps)
+        plain = hals(F, block, sweeps, within)
     assert compiled.dtype == F.dtype and compiled.shape == plain.shape and compiled.stride() == plain.stride()
     largest = plain.abs().max().clamp(min=1e-3)
     assert (compiled - plain).abs().max() <= TOLERANCE[F.dtype] * largest * F.shape[-1] ** 0.5
     assert ((compiled == 0) == (plain == 0)).double().mean() > 0.99
+    if within is not None:
+        assert torch.equal(within(compiled), compiled)
+        assert torch.equal(within(plain), plain)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE)
@@ -105,6 +109,30 @@ def test_a_column_without_curvature_stays(dtype):
 def test_a_gram_for_each_row(dtype, batch):
     F, block = problem(130, 6, dtype, batch, rows=True)
     assert_same(F, block, 3)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("rows", [None, True])
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize("bounds", ["numbers", "fixed", "both"])
+def test_bounds_and_fixed_entries(dtype, rows, batch, bounds):
+    F, block = problem(140, 7, dtype, batch, rows=rows)
+    known = torch.rand(140, 7, generator=torch.Generator().manual_seed(3)).to(dtype)
+    lower = torch.where(known < 0.4, known, 0.05 if bounds == "both" else 0)
+    upper = torch.where(known < 0.4, known, 0.5 if bounds == "both" else torch.inf)
+    box = Box(0.1, 0.4) if bounds == "numbers" else Box(as_factor(lower), as_factor(upper))
+    assert_same(F, block, 3, box)
+    if bounds != "numbers":
+        assert torch.equal(hals(F, block, 1, box)[..., known < 0.4], known[known < 0.4].expand(*batch, -1))
+
+
+@pytest.mark.parametrize("within", [None, Box(0.1, 0.5)])
+@pytest.mark.parametrize("rows", [None, True])
+def test_what_is_not_a_number_stays_so(within, rows):
+    F, block = problem(140, 7, torch.float32, rows=rows)
+    F[3, 2] = torch.nan
+    found = hals(F, block, 1, within)
+    assert found[3].isnan().any() and not found[4:].isnan().any()
 
 
 def test_the_number_of_threads_changes_nothing():

@@ -12,7 +12,9 @@ from .threads import call_in_parts, jit
 TILE = 128  # rows, a constant: the innermost loops become vector instructions without remainders
 
 
-def minimise_columns(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None, sweeps: int) -> Tensor:
+def minimise_columns(
+    F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None, bounds: tuple[Tensor, Tensor] | None, sweeps: int
+) -> Tensor:
     """Return the factor after some sweeps over its columns, `f_j = max(0, f_j + (m_j - F g_j) steps_j)`.
 
     Parameters
@@ -21,16 +23,22 @@ def minimise_columns(F: Tensor, linear: Tensor, G: Tensor, steps: Tensor | None,
         `(B, k, n)`, `(B, k, n)` and `(B, k, k)`: the factor, its linear part and the Gram.
     steps : Tensor, optional
         `(B, k, n or 1)`: one over the curvature, 0 where an entry stays. Without them the diagonal of G has it.
+    bounds : two Tensors, optional
+        `(B or 1, k, n or 1)`: the least and the largest entries, in place of 0 and infinity.
     """
     (B, k, n), out = F.shape, F.new_empty(F.shape)
-    given, each = (out, 0) if steps is None else (steps, steps.shape[-1])
-    arrays = [T.numpy() for T in (F, linear, G.contiguous(), given, out)]
+    rates, each = (out, 0) if steps is None else (steps, steps.shape[-1])
+    lower, upper = (out, out) if bounds is None else bounds
+    arrays = [T.numpy() for T in (F, linear, G.contiguous(), rates, lower, upper, out)]
     items = B * -(-n // TILE)
-    call_in_parts(_sweep_tiles, items, 2.0 * items * TILE * k * k * sweeps, *arrays, each, sweeps)
+    work = 2.0 * items * TILE * k * k * sweeps
+    call_in_parts(_sweep_tiles, items, work, *arrays, each, bounds is not None, sweeps)
     return out
 
 
-def minimise_rows(F: Tensor, linear: Tensor, G: Tensor, floor: Tensor, sweeps: int) -> Tensor:
+def minimise_rows(
+    F: Tensor, linear: Tensor, G: Tensor, floor: Tensor, bounds: tuple[Tensor, Tensor] | None, sweeps: int
+) -> Tensor:
     """Return the factor after some sweeps over its columns, where every row has a Gram of its own.
 
     Parameters
@@ -39,21 +47,26 @@ def minimise_rows(F: Tensor, linear: Tensor, G: Tensor, floor: Tensor, sweeps: i
         `(B, k, n)`, `(B, k, n)` and `(B, k, k, n)`: the factor, its linear part and the Grams.
     floor : Tensor
         `(B,)`: an entry whose curvature is no higher stays.
+    bounds : two Tensors, optional
+        As in `minimise_columns`.
     """
     (B, k, n), out = F.shape, F.new_empty(F.shape)
-    arrays = [T.numpy() for T in (F, linear, G, floor, out)]
+    lower, upper = (out, out) if bounds is None else bounds
+    arrays = [T.numpy() for T in (F, linear, G, floor, lower, upper, out)]
     items = B * -(-n // TILE)
-    call_in_parts(_sweep_rows, items, 2.0 * items * TILE * k * k * sweeps, *arrays, sweeps)
+    work = 2.0 * items * TILE * k * k * sweeps
+    call_in_parts(_sweep_rows, items, work, *arrays, bounds is not None, sweeps)
     return out
 
 
 @jit
-def _sweep_tiles(F, linear, G, steps, out, each, sweeps, begin, end):  # noqa: ANN001, ANN202
+def _sweep_tiles(F, linear, G, steps, lower, upper, out, each, bounded, sweeps, begin, end):  # noqa: ANN001, ANN202
     """Sweep over the tiles `begin..end` of all problems; they do not depend on each other."""
     k, n = F.shape[1:]
     tiles = (n + TILE - 1) // TILE
     f, given, left = np.zeros(k * TILE, F.dtype), np.zeros(k * TILE, F.dtype), np.empty(TILE, F.dtype)
     rates, own = np.empty(k, F.dtype), np.zeros(k * TILE if each > 1 else 0, F.dtype)
+    least, largest = np.zeros(k * TILE if bounded else 0, F.dtype), np.zeros(k * TILE if bounded else 0, F.dtype)
     for item in range(begin, end):
         b, first = item // tiles, item % tiles * TILE
         width = min(TILE, n - first)
@@ -65,6 +78,9 @@ def _sweep_tiles(F, linear, G, steps, out, each, sweeps, begin, end):  # noqa: A
             rates[:] = steps[b, :, 0]
         else:
             _invert_diagonal(G[b], rates)
+        if bounded:
+            _load(least, lower[min(b, len(lower) - 1)], first, width)
+            _load(largest, upper[min(b, len(upper) - 1)], first, width)
         for _ in range(sweeps):
             for c in range(k):
                 at = c * TILE
@@ -73,24 +89,34 @@ def _sweep_tiles(F, linear, G, steps, out, each, sweeps, begin, end):  # noqa: A
                 _subtract_product(left, G[b, c], f)
                 if each > 1:
                     for t in range(TILE):
-                        f[at + t] = max(F.dtype.type(0), f[at + t] + left[t] * own[at + t])
+                        left[t] = f[at + t] + left[t] * own[at + t]
                 else:
                     rate = rates[c]
                     for t in range(TILE):
-                        f[at + t] = max(F.dtype.type(0), f[at + t] + left[t] * rate)
+                        left[t] = f[at + t] + left[t] * rate
+                if bounded:
+                    for t in range(TILE):
+                        f[at + t] = _within(left[t], least[at + t], largest[at + t])
+                else:
+                    for t in range(TILE):
+                        f[at + t] = F.dtype.type(0) if left[t] < 0 else left[t]
         _store(f, out[b], first, width)
 
 
 @jit
-def _sweep_rows(F, linear, G, floor, out, sweeps, begin, end):  # noqa: ANN001, ANN202
+def _sweep_rows(F, linear, G, floor, lower, upper, out, bounded, sweeps, begin, end):  # noqa: ANN001, ANN202
     """Sweep over the tiles `begin..end` of all problems, whose rows have Grams of their own."""
     k, n = F.shape[1:]
     tiles = (n + TILE - 1) // TILE
     f, left = np.zeros(k * TILE, F.dtype), np.empty(TILE, F.dtype)
+    least, largest = np.zeros(k * TILE, F.dtype), np.full(k * TILE, np.inf, F.dtype)
     for item in range(begin, end):
         b, first = item // tiles, item % tiles * TILE
         width = min(TILE, n - first)
         _load(f, F[b], first, width)
+        if bounded:
+            _load(least, lower[min(b, len(lower) - 1)], first, width)
+            _load(largest, upper[min(b, len(upper) - 1)], first, width)
         for _ in range(sweeps):
             for c in range(k):
                 for t in range(width):
@@ -101,8 +127,16 @@ def _sweep_rows(F, linear, G, floor, out, sweeps, begin, end):  # noqa: ANN001, 
                 for t in range(width):
                     curvature = G[b, c, c, first + t]
                     if curvature > floor[b]:
-                        f[c * TILE + t] = max(F.dtype.type(0), f[c * TILE + t] + left[t] / curvature)
+                        new = f[c * TILE + t] + left[t] / curvature
+                        f[c * TILE + t] = _within(new, least[c * TILE + t], largest[c * TILE + t])
         _store(f, out[b], first, width)
+
+
+@jit
+def _within(entry, least, largest):  # noqa: ANN001, ANN202
+    """Return the nearest number within bounds; NaN stays NaN, as in torch, so that a bad problem is found."""
+    entry = least if entry < least else entry
+    return largest if entry > largest else entry
 
 
 @jit
@@ -122,11 +156,15 @@ def _subtract_product(left, weights, f):  # noqa: ANN001, ANN202
 
 @jit
 def _load(tile, F, first, width):  # noqa: ANN001, ANN202
-    """Copy `width` rows of a factor `(k, n)` into a tile; what follows them in the tile stays."""
+    """Copy `width` rows of a factor `(k, n)`, or the only one, into a tile; what follows them in the tile stays."""
     for c in range(len(F)):
-        column, into = F[c, first : first + width], tile[c * TILE : c * TILE + width]
-        for t in range(width):
-            into[t] = column[t]
+        into = tile[c * TILE : c * TILE + width]
+        if F.shape[1] == 1:
+            into[:] = F[c, 0]
+        else:
+            column = F[c, first : first + width]
+            for t in range(width):
+                into[t] = column[t]
 
 
 @jit

@@ -24,6 +24,11 @@ def leading_rule(rule: Rule) -> Rule:
     return rule
 
 
+def last_rule(rule: Rule) -> Rule:
+    """Return the rule that is applied last, with its settings."""
+    return rule.args[0][-1] if isinstance(rule, partial) and rule.func is _apply_in_turn else rule
+
+
 def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:
     for rule in rules:
         F = rule(F, block)

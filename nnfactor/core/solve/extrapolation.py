@@ -35,7 +35,7 @@ import torch
 from torch import Tensor
 
 from ..cache import tiny
-from ..factors import choose, normalize_columns, square_norms
+from ..factors import at_hand, choose, normalize_columns, square_norms
 from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_values
 from .checks import check_rules
@@ -253,13 +253,12 @@ def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) 
     The mean includes the last factor: by its length alone three factors or more would swing further with every sweep.
     For a component with a zero column any length is the same model: its mean is that of the longest component.
     """
-    squares = [square_norms(factors[name]).squeeze(-2) for name in (*names, last)]  # of Grams that are needed anyway
-    logs = torch.stack(squares, dim=-2).log_().mul_(0.5)
+    squares = torch.stack([square_norms(factors[name]).squeeze(-2) for name in (*names, last)], dim=-2)  # of Grams
+    if at_hand(squares) and bool((squares.amax(-2) <= APART**2 * squares.amin(-2)).all()):
+        return factors  # an answer at hand, and nearly always this one: all lengths are that near to each other
+    logs = squares.log_().mul_(0.5)
     mean = logs.mean(-2, keepdim=True)
     mean = torch.where(mean == -inf, mean.amax(-1, keepdim=True), mean)
     excess = (logs[..., :-1, :] - mean).nan_to_num_(nan=0, posinf=0, neginf=0)
-    times = excess.clamp(-log(APART), log(APART)).sub_(excess)
-    if times.is_cpu and not times.any():  # an answer at hand, and nearly always this one: the very factors
-        return factors
-    times = times.exp_()
+    times = excess.clamp(-log(APART), log(APART)).sub_(excess).exp_()
     return {**factors, **{name: factors[name] * c for name, c in zip(names, times.split(1, dim=-2), strict=True)}}

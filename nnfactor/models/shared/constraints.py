@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...core import Fit, Term, compose, her, multiplicative, projected_gradient, step
+from ...core import Fit, Term, compose, hals, her, multiplicative, projected_gradient, step
 from ...core.data.as_data import as_tensor, is_sparse
 from ...core.data.base import Data
 from ...core.factors import as_factor
+from ...core.rules.base import last_rule, leading_rule
 from ...core.rules.constraints import Box, Simplex, UnitColumns, Within, stay_within
 from ...core.solve.nnls import divergence_coefficients, nnls, normal_block, normal_equations
 from ...core.solve.simplex_coefficients import simplex_coefficients
@@ -272,6 +273,9 @@ def _rule_within(name: str, rule: Any, within: Within | None, beta: float) -> An
                 "'projected'"
             )
         return compose(rule, partial(stay_within, within))
+    own: Any = last_rule(rule)
+    if isinstance(within, Box) and leading_rule(own) is hals:
+        return partial(own, within=within)
     return partial(projected_gradient, steps=STEPS, within=within)
 
 

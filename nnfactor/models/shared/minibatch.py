@@ -220,7 +220,7 @@ def publish_step(
 
 def _settled(estimator: Any) -> dict[str, Any]:
     """Return the parameters that a stream keeps."""
-    return {name: value for name, value in estimator.get_params(deep=False).items() if name in SETTLED}
+    return {name: value for name, value in vars(estimator).items() if name in SETTLED}
 
 
 def _check_settled(estimator: Any) -> None:

@@ -70,7 +70,12 @@ def unsupervised_method(solver: str, beta: float) -> Method:
 
 def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, mostly_zero: bool = False) -> Rule:
     """Choose the rule of a solver name in models without graphs; `mostly_zero`: the data's entries, stored or not."""
-    named = {"multiplicative": multiplicative, "mu": multiplicative, "hals": hals, "projected": projected_gradient}
+    named: dict[str, Rule] = {
+        "multiplicative": multiplicative,
+        "mu": multiplicative,
+        "hals": hals,
+        "projected": projected_gradient,
+    }
     if solver != "auto" and solver not in named:
         one_of("solver", solver, ("auto", *named))
     if beta != 2:

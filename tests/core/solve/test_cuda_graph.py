@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from nnfactor.core import Fit, bmme, hals, her, multiplicative, run, step, take
 from nnfactor.core import factors as core_factors
 from nnfactor.core.compiled import without_compiled_loops
+from nnfactor.core.solve import extrapolation
 from nnfactor.core.solve import run as solve
 from nnfactor.core.solve.cuda_graph import capture
 
@@ -121,7 +122,8 @@ def test_a_state_that_remembers_the_last_one():
     ],
 )
 def test_momentum_is_replayed_bit_for_bit(method, rule, key, batch, monkeypatch):
-    monkeypatch.setattr(core_factors, "_at_hand", lambda first: False)  # as on a device that has to be waited for
+    for module in (core_factors, extrapolation):  # as on a device that has to be waited for
+        monkeypatch.setattr(module, "at_hand", lambda answers: False)
     p = problem(3, batch, seed=4)
     make = lambda: method(TERMS[key](p), dict.fromkeys(p.order_of_updates, rule))
     eager, replayed = make(), capture(make(), CPU, Record)
