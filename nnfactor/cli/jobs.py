@@ -23,7 +23,7 @@ from ..models.shared.fitting import draw_seeds
 from ..selection import RankSelection
 from ..selection.rank import conclude
 from ..selection.restarts import join_restarts, take_restarts
-from ..selection.study import RankStudy
+from ..selection.study import RankStudy, warn_of_large_ranks
 from .data import Given, check_alike
 from .errors import UserError
 from .folder import JOBS, SUGGESTED, ResultFolder, write_table_file, written
@@ -63,6 +63,7 @@ class Work:
         if plan["verb"] == "fit":
             if not hasattr(estimator, "n_init") and workers > 1:
                 raise UserError(f"{plan['model']} has no restarts to split over workers; leave --total-workers out")
+            warn_of_large_ranks(estimator, given.X, [rank for rank in ranks if rank is not None])
             return cls(estimator, seed, ranks, getattr(estimator, "n_init", 1), workers, None)
         chosen = {"n_init": plan["n_init"], "random_state": seed, "weights": given.weights, "y": given.y}
         study = RankStudy.plan(estimator, given.X, ranks, plan["criterion"], **chosen)

@@ -180,4 +180,20 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any, X: Any) -> l
         )
     if criterion == "stability" and n_init == 1:
         raise ValueError("n_init=1: one run has no stability; use 10 or more")
+    warn_of_large_ranks(estimator, X, found)
     return found
+
+
+def warn_of_large_ranks(estimator: Any, X: Any, ranks: Sequence[int]) -> None:
+    """Warn of more components than a matrix has rows or columns, where `init="auto"` changes to random starts."""
+    shape = tuple(getattr(X, "shape", ()))
+    plain_matrix = len(shape) == 2 and getattr(estimator, "sample_shape", None) is None
+    starts = getattr(estimator, "init", None)
+    if plain_matrix and isinstance(starts, str) and starts == "auto" and max(ranks, default=0) > min(shape):
+        n, m = shape
+        warnings.warn(
+            f"n_components={max(ranks)} is more than a matrix of {n} x {m} determines: above {min(n, m)} "
+            "init='auto' starts at random, as in scikit-learn, and every fit can be exact; use fewer",
+            UserWarning,
+            stacklevel=2,
+        )

@@ -48,6 +48,16 @@ def test_labels_in_place_of_ranks_are_told(y):
         select_rank(NMF(2), X, y)
 
 
+def test_more_components_than_a_matrix_determines_are_told(tmp_path, monkeypatch, capsys):
+    with pytest.warns(UserWarning, match="n_components=7 is more than a matrix of 36 x 6 determines"):
+        select_rank(NMF(2, max_iter=5), X[:, :6], [2, 7], "stability", n_init=2, random_state=0)
+    select_rank(NMF(2, max_iter=5, init="random"), X[:, :6], [2, 7], "stability", n_init=2, random_state=0)
+    monkeypatch.chdir(tmp_path)
+    np.save("X.npy", X[:, :6])
+    assert main(["fit", "X.npy", "-k", "2", "7", "--seed", "0", "--no-plots"]) == 0
+    assert "nnfactor: warning: -k 7 is more than a matrix of 36 x 6 determines" in capsys.readouterr().err
+
+
 def test_the_command_line_takes_labels(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("X.npy", X)

@@ -5,7 +5,7 @@ from argparse import Namespace
 from ..errors import UserError
 from ..folder import ResultFolder
 from ..jobs import Work, finish
-from ..logs import follow
+from ..logs import follow, tell
 from ..requests import Request, read_again
 
 
@@ -15,7 +15,8 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     if folder.metadata["finished"]:
         raise UserError(f"{arguments.result} is complete; there is nothing to combine")
     given = read_again(folder)
-    work = Work.plan(folder.plan, Request.again(folder).estimator, given)
+    with tell(arguments.quiet):
+        work = Work.plan(folder.plan, Request.again(folder).estimator, given)
     missing = sorted({worker for worker, _ in work.missing(folder)})
     if missing:
         raise UserError(

@@ -27,7 +27,8 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     path = Path(words.output_dir) / (words.name or f"{stem_of(words.data[0])}_{words.model}")
     plan = request.plan(given)
     plan["seed"] = _seed(words.seed, path, plan)
-    work = Work.plan(plan, request.estimator, given, checkpoint=words.checkpoint is not None)
+    with tell(words.quiet):
+        work = Work.plan(plan, request.estimator, given, checkpoint=words.checkpoint is not None)
     told = {"command": ["nnfactor", *sys.argv[1:]], "data": [repr(table) for table in given.tables]}
     folder = ResultFolder.begin(path, plan, {**told, "request": request.as_json()}, shared=work.workers > 1)
     with undone_on_mistakes(folder), follow(folder, words.quiet) as log:
