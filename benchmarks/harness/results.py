@@ -79,6 +79,9 @@ class Score:
         """Of at least one number."""
         return cls(fmean(values), stdev(values) if len(values) > 1 else None, len(values))
 
+    def __float__(self) -> float:
+        return self.mean
+
     def __str__(self) -> str:
         return f"{self.mean:.1f}" + ("" if self.std is None else f" ± {self.std:.1f}")
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
+from html import escape
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -12,11 +14,18 @@ from typing import Any
 from ..harness.config import Config, to_toml
 from ..harness.errors import BenchmarkError
 from ..harness.journal import write_rows
-from ..harness.results import Figure, Picture, Report, Row, Score, Section, Table
+from ..harness.results import Figure, Picture, Report, Row, Section, Table
 
-TEMPLATE = Path(__file__).with_name("page.html.jinja")
+EXTRA = ("matplotlib", "tqdm")
 
-EXTRA = ("jinja2", "matplotlib", "tqdm")
+FILES = ("summary.csv", "details.csv", "results.jsonl", "config.toml", "machine.json")
+
+VERDICTS = {"met": "good", "not met": "bad"}
+
+QUICK = (
+    "Run with --quick: small data and few iterations, to see that everything works. Times, scores and verdicts say "
+    "nothing about the configuration at its full size."
+)
 
 
 def need_extra() -> None:
@@ -28,47 +37,75 @@ def need_extra() -> None:
 
 def write(folder: Path, config: Config, report: Report, machine: Mapping[str, Any]) -> Path:
     """Write all files of a run; returns the page."""
-    machine = {**machine, **report.notes}
-    summary = [row for row in report.rows if row["kind"] not in report.bulky]
+    machine = {"variants": [], **machine, **report.notes}
     write_rows(folder, report.rows)
     (folder / "config.toml").write_text(to_toml(config.tables()), encoding="utf-8")
     (folder / "machine.json").write_text(json.dumps(machine, indent=2) + "\n", encoding="utf-8")
-    write_csv(folder / "summary.csv", summary)
+    write_csv(folder / "summary.csv", [row for row in report.rows if row["kind"] not in report.bulky])
+    if details := [r for r in report.rows if r["kind"] in report.bulky and r["kind"] != "picture"]:
+        write_csv(folder / "details.csv", details)
     page = folder / "report.html"
-    page.write_text(render(config, report, machine), encoding="utf-8")
+    page.write_text(render(folder, config, report, machine), encoding="utf-8")
     return page
 
 
-def render(config: Config, report: Report, machine: Mapping[str, Any]) -> str:
-    """Write the page as text; figures are inside it."""
-    import jinja2
+def render(folder: Path, config: Config, report: Report, machine: Mapping[str, Any]) -> str:
+    """Write the page as text; figures are inside it, and it links to the files of the run."""
+    from nnfactor.plots.page import file_links, page, paragraph, section
+
+    shown = {f"part{i}": one for i, one in enumerate(report.sections) if worth_showing(one)}
+    begin = [
+        paragraph(f"What is done and what was found: docs/findings/{config.name}.md."),
+        paragraph(ran_on(config, machine)),
+    ]
+    begin += [paragraph(QUICK, "note")] if "quick" in machine["variants"] else []
+    files = [path for name in FILES if (path := folder / name).exists()]
+    texts = [f"<pre>{escape(text)}</pre>" for text in (to_toml(config.tables()), json.dumps(machine, indent=2))]
+    return page(
+        config.name,
+        config.header.summary,
+        {**{key: one.title for key, one in shown.items()}, "run": "The run"},
+        [
+            *begin,
+            *(section(key, one.title, _parts(one)) for key, one in shown.items()),
+            section(
+                "run",
+                "The run",
+                [paragraph("Every number, the configuration and the machine:"), file_links(folder, files), *texts],
+            ),
+        ],
+    )
+
+
+def ran_on(config: Config, machine: Mapping[str, Any]) -> str:
+    """Say where and with what a run was made."""
+    threads = f"{machine['threads']} thread{'' if machine['threads'] == 1 else 's'} of {machine['cores']} cores"
+    return (
+        f"{machine['device']} ({machine['device_name']}), {threads}, {config.header.run.dtype}, "
+        f"torch {machine['versions']['torch']}, Python {machine['python']}, {machine['time']}."
+    )
+
+
+def _parts(one: Section) -> list[str]:
+    """Write the paragraphs, tables and pictures of a section."""
+    from nnfactor.plots.page import paragraph, picture, table
 
     from .plots import svg
 
-    env = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined)
-    env.filters |= {"cell": cell, "svg": svg, "columns": columns}
-    env.tests |= {"worth_showing": worth_showing, "numeric": numeric}
-    for name, cls in (("table", Table), ("figure", Figure), ("picture", Picture)):
-        env.tests[name] = lambda part, cls=cls: isinstance(part, cls)
-    template = env.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    machine = {"variants": [], **machine}
-    return template.render(config=config, report=report, machine=machine, toml=to_toml(config.tables()))
+    parts = [paragraph(line) for line in one.text]
+    for part in one.parts:
+        if isinstance(part, Figure):
+            parts.append(picture(svg(part), f"{part.caption}: {one.title}", part.caption, True, kind="svg+xml"))
+        elif isinstance(part, Picture):
+            parts.append(picture(b64decode(part.png), part.caption, part.caption, width=part.width))
+        elif part.rows:
+            parts.append(table(part.caption or one.title, part.head, part.rows, classes=VERDICTS))
+    return parts
 
 
-def worth_showing(section: Section) -> bool:
+def worth_showing(one: Section) -> bool:
     """Whether there is more than a heading: text, a figure, or a table with rows."""
-    return bool(section.text) or any(not isinstance(part, Table) or part.rows for part in section.parts)
-
-
-def numeric(value: Any) -> bool:
-    """Whether a cell is set to the right: numbers and what stands for a missing one."""
-    return isinstance(value, int | float | Score) or value is None
-
-
-def columns(table: Table) -> list[tuple[str, bool]]:
-    """List the heads of a table, and whether only numbers stand below them."""
-    below = zip(*table.rows, strict=True)
-    return [(name, all(map(numeric, values))) for name, values in zip(table.head, below, strict=True)]
+    return bool(one.text) or any(not isinstance(part, Table) or part.rows for part in one.parts)
 
 
 def cell(value: Any) -> str:

@@ -1,8 +1,7 @@
-"""Curves as pictures inside a page."""
+"""Curves as pictures of a page."""
 
 from __future__ import annotations
 
-from base64 import b64encode
 from io import BytesIO
 from typing import Any
 
@@ -13,8 +12,8 @@ COLOURS = ("#3b6fb6", "#d1603d", "#3f8f5f", "#8a5aa8", "#b8860b", "#5b5b5b", "#c
 STYLES = ("-", "--", ":")
 
 
-def svg(figure: Figure) -> str:
-    """Draw a figure as a data address of an SVG image."""
+def svg(figure: Figure) -> bytes:
+    """Draw a figure as an SVG image."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas
@@ -31,7 +30,7 @@ def svg(figure: Figure) -> str:
         canvas.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=3, frameon=False)
         buffer = BytesIO()
         canvas.savefig(buffer, format="svg", metadata={"Date": None})
-    return "data:image/svg+xml;base64," + b64encode(buffer.getvalue()).decode()
+    return buffer.getvalue()
 
 
 def _looks(figure: Figure) -> dict[str, dict[str, str]]:

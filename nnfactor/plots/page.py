@@ -1,12 +1,15 @@
-"""Pieces of the report's page: tables that can be sorted, pictures inside the page, links to files beside it."""
+"""Pieces of a page that needs no other file: tables that can be sorted, pictures inside it, links to files beside it.
+
+Reports of result folders and of benchmarks are made of them.
+"""
 
 from base64 import b64encode
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, SupportsFloat
 from urllib.parse import quote
 
 from matplotlib.figure import Figure
@@ -16,14 +19,26 @@ from ..selection.html import format_cell
 TEMPLATE = Path(__file__).with_name("report.html")
 
 
-def table(caption: str, columns: Mapping[str, Sequence[Any]], marked: Collection[int] = ()) -> str:
-    """Write a table, whose heads become buttons that sort it; numbers are rounded, and sorted in full."""
-    texts = {name: any(isinstance(value, str) for value in values) for name, values in columns.items()}
-    kind = lambda name: ' class="text"' if texts[name] else ""
-    heads = "".join(f'<th scope="col"{kind(name)}>{escape(str(name).replace("_", " "))}</th>' for name in columns)
+def table(
+    caption: str,
+    head: Iterable[str],
+    rows: Iterable[Sequence[Any]],
+    marked: Collection[int] = (),
+    classes: Mapping[str, str] = {},
+) -> str:
+    """Write a table, whose heads become buttons that sort it; numbers are rounded, and sorted in full.
+
+    `marked` rows are bold; `classes` gives the class of a cell by its word. A column with a word is set as text.
+    """
+    names, lists = list(head), [list(row) for row in rows]
+    texts = [any(isinstance(row[j], str) for row in lists) for j in range(len(names))]
+    kinds = ["text" if is_text else "" for is_text in texts]
+    heads = "".join(
+        f'<th scope="col"{_class(kind)}>{escape(name)}</th>' for name, kind in zip(names, kinds, strict=True)
+    )
     lines = []
-    for i, row in enumerate(zip(*columns.values(), strict=True)):
-        cells = "".join(_cell(value, kind(name)) for name, value in zip(columns, row, strict=True))
+    for i, row in enumerate(lists):
+        cells = "".join(_cell(value, kind, classes) for value, kind in zip(row, kinds, strict=True))
         lines.append(f"<tr{' class=marked' if i in marked else ''}>{cells}</tr>")
     body = "\n".join(lines)
     return (
@@ -32,17 +47,32 @@ def table(caption: str, columns: Mapping[str, Sequence[Any]], marked: Collection
     )
 
 
-def _cell(value: Any, kind: str) -> str:
-    full = f' data-value="{escape(repr(float(value)))}"' if isinstance(value, int | float) else ""
-    return f"<td{kind}{full}>{escape(format_cell(value))}</td>"
+def _cell(value: Any, kind: str, classes: Mapping[str, str]) -> str:
+    number = "" if value is None else repr(float(value)) if isinstance(value, SupportsFloat) else None
+    full = "" if number is None else f' data-value="{number}"'  # an empty one is sorted last
+    known = f"{kind} {classes.get(value, '')}".strip() if isinstance(value, str) else kind
+    return f"<td{_class(known)}{full}>{escape(format_cell(value))}</td>"
 
 
-def picture(png: bytes, text: str, caption: str = "", wide: bool = False) -> str:
-    """Put a PNG into the page, with a text for those who do not see it; a wide one is scrolled on a phone."""
+def _class(name: str) -> str:
+    return f' class="{name}"' if name else ""
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """Write a paragraph; `kind` is "note" for what a reader must not miss."""
+    return f"<p{_class(kind)}>{escape(text)}</p>"
+
+
+def picture(data: bytes, text: str, caption: str = "", wide: bool = False, *, kind: str = "png", width: int = 0) -> str:
+    """Put a picture into the page, with a text for those who do not see it; a wide one is scrolled on a phone.
+
+    `kind` is "png" or "svg+xml". With a `width`, in pixels of the page, the picture's own pixels stay sharp.
+    """
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
-    data = b64encode(png).decode()
-    kind = ' class="wide" tabindex="0"' if wide else ""
-    return f'<figure{kind}><img src="data:image/png;base64,{data}" alt="{escape(text)}">{below}</figure>'
+    source = f"data:image/{kind};base64,{b64encode(data).decode()}"
+    size = f' class="pixels" style="width: {width}px"' if width else ""
+    around = ' class="wide" tabindex="0"' if wide else ""
+    return f'<figure{around}><img{size} src="{source}" alt="{escape(text)}">{below}</figure>'
 
 
 def as_png(figure: Figure) -> bytes:

@@ -187,7 +187,7 @@ def _choice(results: Results) -> list[str]:
     if results.ranks:
         marked = [i for i, rank in enumerate(ranks) if rank == results.suggested and len(ranks) > 1]
         columns = {name: values for name, values in results.ranks.items() if name != "suggested"}
-        parts.append(table("Ranks; the suggested one is marked" if marked else "Results", columns, marked))
+        parts.append(_columns("Ranks; the suggested one is marked" if marked else "Results", columns, marked))
     files = ("all_solutions_stat.tsv", "held_out.tsv", "selection_plot.png", "selection_plot.pdf")
     return [*parts, file_links(results.folder, [p for name in files if (p := results.folder / name).exists()])]
 
@@ -202,7 +202,7 @@ def _show_solution(results: Results, solution: Solution, is_open: bool) -> str:
         values, rows, components = solution.usages
         parts.append(_largest("Samples that have most of every component", values.T, components, rows))
     if solution.restarts:
-        parts.append(table("Restarts", solution.restarts))
+        parts.append(_columns("Restarts", solution.restarts))
     files = sorted(p for p in solution.folder.iterdir() if p.is_file() and not p.name.startswith("."))
     parts += ["<h3>Files</h3>", file_links(results.folder, files)]
     key = f"k{solution.rank}" if solution.rank is not None else "solution"
@@ -214,7 +214,12 @@ def _largest(caption: str, values: np.ndarray, components: Sequence[str], rows: 
     top = min(TOP, values.shape[1])
     order = np.argsort(-np.abs(values), axis=1, kind="stable")[:, :top]
     names = [", ".join(rows[i] for i in at if values[j, i] != 0) for j, at in enumerate(order)]
-    return table(caption, {"component": list(components), "sum": values.sum(1).tolist(), "largest first": names})
+    return _columns(caption, {"component": list(components), "sum": values.sum(1).tolist(), "largest first": names})
+
+
+def _columns(caption: str, columns: Mapping[str, Sequence[Any]], marked: Sequence[int] = ()) -> str:
+    """Write a table of named columns."""
+    return table(caption, [n.replace("_", " ") for n in columns], zip(*columns.values(), strict=True), marked)
 
 
 def _draw(solution: Solution) -> str:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from html import unescape
 from itertools import pairwise
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
 
 from benchmarks.__main__ import main
 from benchmarks.data.problems import PROBLEMS, half_of_each_class, load
@@ -25,9 +26,7 @@ from benchmarks.experiments.nge_speed.numbers import first_below
 from benchmarks.experiments.nge_speed.parameters import LABELS, Parameters
 from benchmarks.harness import config as configs
 from benchmarks.harness.errors import ConfigError, MissingData
-from benchmarks.harness.results import Score, Section, Table
 from benchmarks.report import findings
-from benchmarks.report.page import columns, worth_showing
 from benchmarks.timing.clock import Clock, Lane, pair_ratios, per_iteration, race, stops
 from benchmarks.timing.memory import peak_growth
 
@@ -167,9 +166,9 @@ def test_quick_run_end_to_end(tmp_path):
     agreement = [r for r in rows if r["kind"] == "agreement"]
     assert agreement
     assert all(max(r["V"], r["objective"]) < 1e-8 for r in agreement)
-    page = (folder / "report.html").read_text()
+    page = unescape((folder / "report.html").read_text())
     assert page.count("data:image/svg+xml;base64,") == 2
-    assert "http" not in page.replace("http://www.w3.org", "")
+    assert "http" not in page.replace("http://www.w3.org", "").replace("http-equiv", "")
     assert "Run with --quick" in page
     assert "paper's Table 1</h2>" not in page  # nothing of those shapes was run: no heading without content
     with (folder / "summary.csv").open() as file:
@@ -188,17 +187,6 @@ def test_a_report_leaves_out_claims_about_what_was_not_run(tmp_path):
     assert main(["n2s2l_bases", "--quick", "--out", str(tmp_path), "--traceback"]) == 0
     page = (tmp_path / "n2s2l_bases" / "report.html").read_text()
     assert "Claims about what was not run: 1." in page and "(not run)" not in page and ">not run<" not in page
-
-
-def test_heads_stand_over_their_numbers():
-    table = Table("", ["name", "n", "spread", "score"], [["a", 1, "1 to 2", Score(2.0)], ["b", None, "-", None]])
-    assert columns(table) == [("name", False), ("n", True), ("spread", False), ("score", True)]
-    assert [worth_showing(Section("", text, parts)) for text, parts in (((), ()), (("x",), ()), ((), (table,)))] == [
-        False,
-        True,
-        True,
-    ]
-    assert not worth_showing(Section("", (), [Table("", ["name"], [])]))
 
 
 # The clock

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
 
 from benchmarks.__main__ import main
 from benchmarks.data import splits

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
+pytest.importorskip("matplotlib")
 
 from benchmarks.__main__ import main
 from benchmarks.experiments.peers import methods as peers_methods
