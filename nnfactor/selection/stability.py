@@ -91,7 +91,7 @@ def feature_factors(factors: Any) -> list[Any]:
 def can_resample(estimator: Any, X: Any) -> bool:
     """Tell whether parts of the samples can be fitted, and have bases to compare: of arrays, with nothing by sample."""
     plain = all(not hasattr(value, "shape") for value in estimator.get_params(deep=False).values())
-    asked = any(getattr(estimator, name, None) for name in ("fixed", "terms"))
+    asked = bool(getattr(estimator, "terms", None)) or "V" in (getattr(estimator, "fixed", None) or {})
     views = isinstance(X, list | tuple) and any(hasattr(A, "shape") for A in X)
     return estimator._of_features and plain and not asked and not views
 
