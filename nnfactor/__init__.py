@@ -1,6 +1,6 @@
 """Nonnegative factorization of matrices, tensors and views, with graphs and labels, on CPU and CUDA.
 
-Docstrings cite papers by author and year; README, "Papers by key", has the titles.
+Docstrings cite papers by author and year; docs/bibliography.md has the titles.
 """
 
 from importlib import import_module
