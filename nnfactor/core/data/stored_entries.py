@@ -120,15 +120,19 @@ class StoredEntries(Data):
         return cast(Tensor, total)
 
     def _residual_sq(self, *factors: Tensor) -> Tensor:
-        """Compute `||X - [[factors]]||^2` of one problem: on the stored entries the residual, elsewhere from Grams.
+        """Compute `||X - [[factors]]||^2` of one problem as `||X||^2 - 2 <X, Y> + ||Y||^2`, all in float64.
 
-        Where the difference of the two would cancel (a nearly exact fit), it is summed entry by entry instead.
+        Where that would cancel (a nearly exact fit), it is summed entry by entry instead.
         """
-        inside = sum_of(inside_residual(x.to(y.dtype), y) for x, y in self.at_entries(factors))
-        total = reduce(torch.mul, map(gram, factors)).sum(dtype=torch.float64) + inside
+        square = reduce(torch.mul, map(gram, factors)).sum(dtype=torch.float64)
+        total = self.sqnorm() - 2 * self._inner_product(factors) + square
         if prod(self.shape) > self.direct_up_to or not bool(total < 1e-12 * self.sqnorm()):
             return total.clamp(min=0)
         return self._residual_by_blocks(factors)
+
+    def _inner_product(self, factors: Sequence[Tensor]) -> Tensor:
+        """Sum `X * [[factors]]` over the stored entries, float64."""
+        return sum_of((x.to(y.dtype) * y).sum(dtype=torch.float64) for x, y in self.at_entries(factors))
 
     def _residual_by_blocks(self, factors: Sequence[Tensor]) -> Tensor:
         """Sum the residual in blocks of the whole array: some combinations of the first modes, all of the last."""
@@ -171,11 +175,6 @@ def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
     if done[0].dim() == 0:
         return torch.stack(done).view(batch)
     return torch.stack([F.mT for F in done]).unflatten(0, batch).mT  # component-major stays so
-
-
-def inside_residual(x: Tensor, y: Tensor) -> Tensor:
-    """Sum what the stored entries add to `||Y||^2` in `||X - Y||^2`, float64."""
-    return ((x - y).square_() - y.square()).sum(dtype=torch.float64)
 
 
 def inside_divergence(x: Tensor, y: Tensor, beta: float, floor: float) -> Tensor:
