@@ -11,7 +11,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .harness import config as configs
@@ -24,6 +24,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Return the exit status: 0, 1 for a run that failed, 2 for what the caller can mend, 130 when interrupted."""
     options = parser().parse_args(arguments)
     try:
+        if arguments is None:  # called as a program, which may be started anew
+            _choose_blas(options)
         return _command(options)
     except BenchmarkError as error:
         return _fail(str(error), 2)
@@ -162,13 +164,29 @@ def _check(rows: Sequence[Row], config: configs.Config, path: Path) -> int:
     return 1 if faults else 0
 
 
+WORDS: dict[str, Callable[[argparse.Namespace], int]] = {  # instead of a config
+    "list": lambda options: list_configs(),
+    "claims": lambda options: list_claims(),
+    "all": run_all,
+    "compare": compare_runs,
+    "findings": write_findings,
+}
+
+
+def _choose_blas(options: argparse.Namespace) -> None:
+    """Let OpenBLAS choose its kernel where an experiment asks for that, before anything loads it."""
+    from .harness.machine import restart_on_fastest_blas
+
+    if options.config not in WORDS or options.config == "all":
+        paths = configs.known_configs() if options.config == "all" else [configs.find(options.config)]
+        restart_on_fastest_blas(configs.read(path).get("experiment", "") for path in paths)
+
+
 def _command(options: argparse.Namespace) -> int:
-    lists = {"list": lambda o: list_configs(), "claims": lambda o: list_claims()}
-    words = {**lists, "all": run_all, "compare": compare_runs, "findings": write_findings}
     if options.jobs < 1:
         raise BenchmarkError(f"--jobs {options.jobs}: at least 1")
-    if options.config in words:
-        return words[options.config](options)
+    if options.config in WORDS:
+        return WORDS[options.config](options)
     if options.folders:
         raise BenchmarkError(f"{options.folders[0]}: only compare and findings take folders; one CONFIG at a time")
     return run(options, configs.find(options.config))

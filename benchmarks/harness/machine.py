@@ -5,12 +5,31 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+import sys
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("nnfactor", "torch", "numpy", "scipy", "scikit-learn", "tensorly")
+
+BLAS_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # they choose a kernel that OpenBLAS would not choose itself
+
+FASTEST_BLAS = ("peers",)  # experiments whose rivals run on the kernel that OpenBLAS chooses itself
+
+
+def restart_on_fastest_blas(experiments: Iterable[str]) -> None:
+    """Start this program anew without the variables that choose a kernel, where an experiment asks for it.
+
+    OpenBLAS reads them when it is loaded: later is too late.
+    """
+    there = [name for name in BLAS_VARIABLES if name in os.environ]
+    if not there or not set(FASTEST_BLAS).intersection(experiments):
+        return
+    print(f"starting anew without {' and '.join(there)}: OpenBLAS chooses its kernel", file=sys.stderr, flush=True)
+    environment = {name: value for name, value in os.environ.items() if name not in BLAS_VARIABLES}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 def prepare_torch(threads: int) -> None:
@@ -27,8 +46,8 @@ def describe(device: Any, threads: int) -> dict[str, Any]:
 
     return {
         "device": str(device),
-        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else _processor(),
-        "processor": _processor(),
+        "device_name": torch.cuda.get_device_name(device) if device.type == "cuda" else processor(),
+        "processor": processor(),
         "cores": os.cpu_count(),
         "threads": threads,
         "load_average": list(os.getloadavg()) if hasattr(os, "getloadavg") else None,
@@ -52,7 +71,8 @@ def commit(folder: Path = Path(__file__).parent) -> str:
         return f"version {_version('nnfactor')}"
 
 
-def _processor() -> str:
+def processor() -> str:
+    """Name the processor's model."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
         return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
