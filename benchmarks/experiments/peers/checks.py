@@ -1,13 +1,15 @@
-"""The bars of the comparison with other packages, what was measured, and what bounds it. Plain numbers, no torch."""
+"""The bars of the comparison with other packages, what was measured, what bounds it, and a line for every race."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
+from dataclasses import dataclass
+from statistics import geometric_mean, median
 from typing import Any
 
 from ...harness.results import Bar
-from .numbers import Everything, Outcome
+from .numbers import Everything, Outcome, plural
+from .parameters import LABELS
 from .problems import FROBENIUS, KL, NTF
 
 MEMORY_NOTE = (
@@ -16,10 +18,40 @@ MEMORY_NOTE = (
 )
 
 SPEEDUPS = {  # group -> what is compared, and the factors of the targets
-    FROBENIUS: ("NMF against scikit-learn cd", (1.005,)),
-    KL: ("KL-NMF against scikit-learn mu", (1.02, 1.005)),
-    NTF: ("NTF against TensorLy HALS", (1.005,)),
+    FROBENIUS: ("NMF against the fastest rival", (1.005,)),
+    KL: ("KL-NMF against the fastest rival", (1.02, 1.005)),
+    NTF: ("NTF against the fastest rival", (1.005,)),
 }
+
+MEANS = {FROBENIUS: "nmf", NTF: "ntf"}  # groups whose bars are those of all their problems
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A race over several sets.
+
+    Attributes
+    ----------
+    race : str
+        Against whom, and to what.
+    mean : float
+        Geometric mean over the sets; of a set it is the median over its starts.
+    worst : float
+    where : str
+        The set with the worst ratio.
+    count : int
+        How many sets.
+    """
+
+    race: str
+    mean: float
+    worst: float
+    where: str
+    count: int
+
+    def __str__(self) -> str:
+        sets = plural(self.count, "set")
+        return f"{self.race}: geometric mean {self.mean:.3g} on {sets}, worst {self.worst:.3g} ({self.where})"
 
 
 def judge_bars(found: Everything, bars: Mapping[str, float]) -> list[Bar]:
@@ -28,19 +60,41 @@ def judge_bars(found: Everything, bars: Mapping[str, float]) -> list[Bar]:
 
 
 def _speedups(outcomes: Sequence[Outcome], bars: Mapping[str, float]) -> Iterator[Bar]:
-    """Time to common errors, problem by problem, and over all problems of NMF."""
-    of_bars = [o for o in outcomes if o.group == FROBENIUS]
-    pooled = [s for o in of_bars for s in o.speedups(1.005)]
-    if of_bars and "nmf_all" in bars:
-        claim = f"{SPEEDUPS[FROBENIUS][0]}, time to 1.005"
-        each = ", ".join(f"{o.problem} {median(s):.3g}" for o in of_bars if (s := o.speedups(1.005)))
-        yield _median_at_least(claim, "median over all", bars["nmf_all"], pooled, f"medians: {each}")
+    """Time to common errors: the mean over the problems of a group, and problem by problem."""
+    for group, key in MEANS.items():
+        (claim, factors), of_group = SPEEDUPS[group], [o for o in outcomes if o.group == group]
+        for factor in factors if of_group and f"{key}_mean" in bars else ():
+            each = {o.problem: median(s) for o in of_group if (s := o.speedups(factor))}
+            mean = geometric_mean(each.values()) if each else None
+            note = f"{len(each)} sets, medians: {', '.join(f'{name} {ratio:.3g}' for name, ratio in each.items())}"
+            yield Bar.at_least(f"{claim}, time to {factor}", "geometric mean", bars[f"{key}_mean"], mean, note)
     for o in outcomes:
-        bar = "nmf_each" if o.group == FROBENIUS else o.problem
+        bar = f"{MEANS[o.group]}_each" if o.group in MEANS else o.problem
         claim, factors = SPEEDUPS[o.group]
         for factor in factors if bar in bars else ():
             what = f"{claim}, time to {factor}"
             yield _median_at_least(what, o.title, bars[bar], o.speedups(factor), _why(o, factor))
+
+
+def summarise(found: Everything) -> list[Summary]:
+    """Summarise the races that were run; the other parts have bars of their own."""
+    return [Summary(race, geometric_mean(r.values()), *_worst(r), len(r)) for race, r in _races(found) if r]
+
+
+def _races(found: Everything) -> Iterator[tuple[str, dict[str, float]]]:
+    """Give the ratios of every race, by the title of the set."""
+    for group, (claim, factors) in SPEEDUPS.items():
+        for factor in factors:
+            of_group = (o for o in found.outcomes if o.group == group)
+            yield f"{claim}, time to {factor}", {o.title: median(s) for o in of_group if (s := o.speedups(factor))}
+    loop = {r.title: ratio for r in found.restarts if (ratio := r.speedup("median"))}
+    yield "restarts against a scikit-learn cd loop, time to its median objective", loop
+    yield "restarts as a batch against a loop of our own", {r.title: r.own_speedup for r in found.restarts}
+
+
+def _worst(ratios: Mapping[str, float]) -> tuple[float, str]:
+    title = min(ratios, key=lambda name: ratios[name])
+    return ratios[title], title
 
 
 def _restarts(found: Everything, bars: Mapping[str, float]) -> Iterator[Bar]:
@@ -82,11 +136,11 @@ def _ratio_at_most(claim: str, cost: Any, bar: float, name: str) -> Bar:
 
 
 def _why(o: Outcome, factor: float) -> str:
-    if o.rival not in o.trails:
-        return o.skipped.get(o.rival, f"{o.rival} not asked for")
-    count_missed = {name: o.count_missed(name, factor) for name in ("ours", o.rival)}
-    never = ", ".join(f"{count} starts of {name} never arrive" for name, count in count_missed.items() if count)
-    return o.bound(factor) + (f"; {never}" if never else "")
+    if o.named not in o.trails:
+        return o.skipped.get(o.named, f"{o.named} not asked for")
+    count_missed = {name: o.count_missed(name, factor) for name in o.rivals}
+    never = ", ".join(f"{LABELS[name]} from {plural(count, 'start')}" for name, count in count_missed.items() if count)
+    return o.bound(factor) + (f"; never there: {never}" if never else "")
 
 
 def _restart_note(r: Any, target: str) -> str:

@@ -6,16 +6,24 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from ...timing.clock import Clock
-from .problems import KL, NTF, Spec
+from .problems import FROBENIUS, KL, NTF, Spec
 
 TINY = 1e-15  # a tolerance that nothing meets before its objective stands still in its own precision
+
+MODELS = {  # the groups of problems that a method of another package has a model for; the others have tensors only
+    "sklearn_cd": (FROBENIUS,),
+    "sklearn_mu": (FROBENIUS, KL),
+    "torchnmf": (FROBENIUS, KL),
+    "tensorly_hals": (FROBENIUS, NTF),
+    "nnfac": (FROBENIUS, KL, NTF),
+}
 
 Factors = list[Any]
 
@@ -56,21 +64,37 @@ def why_not(name: str, spec: Spec, device: Any) -> str | None:
     package = name.split("_")[0]
     if package == "ours":
         return "" if name == "ours_hals" and spec.loss == KL else None
-    groups = {"sklearn_cd": ("frobenius",), "sklearn_mu": ("frobenius", KL), "torchnmf": ("frobenius", KL)}
-    if spec.group not in groups.get(name, (NTF,)):
+    if spec.group not in MODELS.get(name, (NTF,)):
         return ""
-    on_cpu = device.type != "cpu" and name.startswith("sklearn")
-    return _absent(package) or (f"runs on the CPU only, this run is on {device}" if on_cpu else None)
+    if reason := _absent(package):
+        return reason
+    if device.type != "cpu" and package in ("sklearn", "nnfac"):
+        return f"runs on the CPU only, this run is on {device}"
+    if spec.sparse and package in ("tensorly", "nnfac"):
+        return "takes dense data only"
+    return _fault_of_nnfac(2 + (spec.group == NTF)) if package == "nnfac" else None
 
 
 def _absent(package: str) -> str | None:
-    distribution = {"sklearn": "scikit-learn"}.get(package, package)
+    distribution = {"sklearn": "scikit-learn", "nnfac": "nn-fac"}.get(package, package)
     try:
         found = version(distribution)
     except PackageNotFoundError:
         return f'{distribution} is not installed; install with: python -m pip install -e ".[peers]"'
     if package == "tensorly" and tuple(map(int, found.split(".")[:2])) < (0, 10):
         return f"TensorLy {found} runs up to 100 inner sweeps because of a stop test that 0.10 mended; needs 0.10"
+    return None
+
+
+@cache
+def _fault_of_nnfac(order: int) -> str | None:
+    """Say what its solver for data of some order raises with the packages that are here, None if it runs."""
+    shape = (3, 4, 5)[:order]
+    start = [np.ones((n, 1), dtype=np.float32) for n in shape]
+    try:
+        _nnfac(np.ones(shape, dtype=np.float32), Clock(), FROBENIUS, start, 1)
+    except Exception as error:  # releases for the TensorLy of today are older than the NumPy of today
+        return f"nn-fac {version('nn-fac')} fails with NumPy {np.__version__} here: {type(error).__name__}"
     return None
 
 
@@ -85,6 +109,8 @@ def build(name: str, X: Any, spec: Spec, clock: Clock, device: Any) -> Method:
         return Method(name, partial(_sklearn, X, clock, k, loss, name.removeprefix("sklearn_")), continues=True)
     if name == "torchnmf":
         return Method(name, partial(_torchnmf, on_device(X, device), clock, 1 if loss == KL else 2), continues=True)
+    if name == "nnfac":
+        return Method(name, partial(_nnfac, X, clock, loss), continues=True, label=f"version {version('nn-fac')}")
     return _tensorly(name, X, clock, device)
 
 
@@ -151,7 +177,8 @@ def _torchnmf(X: Any, clock: Clock, beta: int, start: Factors, iterations: int) 
     X = _sparse_tensor(X) if not isinstance(X, np.ndarray | torch.Tensor) else torch.as_tensor(X)
     H, W = (torch.as_tensor(F).clone().to(X.device).contiguous() for F in start)
     model = NMF(W=W, H=H)
-    seconds, done = clock.time(lambda: model.fit(X, beta=beta, tol=float("-inf"), max_iter=iterations))
+    with quiet():  # products of sparse data are deprecated ones of torch
+        seconds, done = clock.time(lambda: model.fit(X, beta=beta, tol=float("-inf"), max_iter=iterations))
     return Timed(seconds, [model.H.detach(), model.W.detach()], done)
 
 
@@ -190,6 +217,34 @@ def _tensorly_fit(
         with quiet():
             seconds, result = clock.time(work)
         return Timed(seconds, [_host(F) for F in result.factors], iterations)
+
+
+def _nnfac(X: np.ndarray, clock: Clock, loss: str, start: Factors, iterations: int) -> Timed:
+    """Run `nmf` or `ntf`, which evaluate their objective in every iteration, inside the clock: there is no switch.
+
+    Its HALS repeats inner sweeps for as long as the products took, as measured: no two runs are the same. A later
+    version calls that "hals_acc" and has it for matrices only.
+    """
+    with quiet():
+        from nn_fac.nmf import nmf
+        from nn_fac.ntf import ntf
+        from nn_fac.update_rules import nnls
+
+    limits: dict[str, Any] = {"n_iter_max": iterations, "tol": 0, "sparsity_coefficients": [None] * X.ndim}
+    limits["normalize"] = [False] * X.ndim
+    if loss == KL:
+        limits.update(update_rule="mu", beta=1)
+    elif X.ndim == 2 and hasattr(nnls, "switch_alternate_hals_acc"):
+        limits.update(update_rule="hals_acc")
+    if X.ndim == 2:
+        V, U = start
+        work = partial(nmf, X, V.shape[1], init="custom", U_0=V, V_0=np.array(U.T, order="C"), **limits)
+    else:
+        work = partial(ntf, X, start[0].shape[1], init="custom", factors_0=[F.copy() for F in start], **limits)
+    with quiet():
+        seconds, factors = clock.time(work)
+    factors = [factors[0], factors[1].T] if X.ndim == 2 else factors
+    return Timed(seconds, [np.asarray(F) for F in factors], iterations)
 
 
 def _host(F: Any) -> np.ndarray:

@@ -9,9 +9,7 @@ from typing import Any
 
 from ...timing.arrival import arrive
 from ...timing.clock import Spread
-from .problems import KL, NTF
-
-RIVALS = {"frobenius": "sklearn_cd", KL: "sklearn_mu", NTF: "tensorly_hals"}
+from .parameters import JUDGED, LABELS
 
 
 @dataclass(frozen=True)
@@ -93,22 +91,44 @@ class Outcome:
     skipped: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def rival(self) -> str:
-        """The method that the bars name."""
-        return RIVALS[self.group]
+    def named(self) -> str:
+        """The rival whose last error, or ours if it is worse, the targets are multiples of."""
+        return JUDGED[self.group][0]
+
+    @property
+    def rivals(self) -> list[str]:
+        """Those that bars speak about and that ran from every start."""
+        return [n for n in JUDGED[self.group] if len(self.trails.get(n, ())) == len(self.trails["ours"])]
 
     def targets(self, factor: float) -> list[float]:
-        """Per start: the factor times the worse of the two errors that `ours` and the rival end with."""
-        two = [self.trails[name] for name in ("ours", self.rival) if name in self.trails]
+        """Per start: the factor times the worse of the two errors that `ours` and the named rival end with."""
+        two = [self.trails[name] for name in ("ours", self.named) if name in self.trails]
         return [factor * max(t.best for t in trails) for trails in zip(*two, strict=True)]
 
     def arrivals(self, name: str, factor: float) -> list[Reached | None]:
         """Start by start."""
         return [t.reach(e) for t, e in zip(self.trails.get(name, ()), self.targets(factor), strict=False)]
 
+    def best(self, factor: float) -> list[tuple[str, Reached]]:
+        """Start by start: the rival that arrives first, and when. Nothing where the named one did not run.
+
+        >>> there = Trail(((0, 0.0, 9.0), (4, 0.4, 1.0)), "")
+        >>> fast = Trail(((0, 0.0, 9.0), (2, 0.1, 1.0)), "")
+        >>> trails = {"ours": (there,), "sklearn_cd": (there,), "torchnmf": (fast,)}
+        >>> o = Outcome("", "", "frobenius", (2, 2), 1, 4, trails, {}, Spread(1.0, 1.0, 1.0, 1), None, {}, 0)
+        >>> [name for name, _ in o.best(1.02)]
+        ['torchnmf']
+        """
+        if self.named not in self.rivals:
+            return []
+        of_starts = zip(*([(n, r) for r in self.arrivals(n, factor)] for n in self.rivals), strict=True)
+        there = [[(n, r) for n, r in one if r] for one in of_starts]  # the named one always arrives at its own target
+        return [min(one, key=lambda pair: pair[1].seconds) for one in there]
+
     def speedups(self, factor: float, name: str = "") -> list[float]:
-        """Time of the rival (or of another method) over ours, of the starts from which both arrive."""
-        both = zip(self.arrivals(name or self.rival, factor), self.arrivals("ours", factor), strict=False)
+        """Time of the first rival to arrive (or of another method) over ours, of the starts from which both arrive."""
+        theirs = self.arrivals(name, factor) if name else [r for _, r in self.best(factor)]
+        both = zip(theirs, self.arrivals("ours", factor), strict=False)
         return [a.seconds / b.seconds for a, b in both if a and b and b.seconds > 0]
 
     def count_missed(self, name: str, factor: float) -> int:
@@ -120,13 +140,17 @@ class Outcome:
         return median(t.seconds for t in self.trails[name]) if self.trails.get(name) else None
 
     def bound(self, factor: float) -> str:
-        """Say what the time to a target is made of, for us and for the rival."""
+        """Say who was the fastest rival, and what the time to a target is made of for it and for us."""
         parts = []
-        for name, who in (("ours", "ours"), (self.rival, "theirs")):
-            counts = [r.iterations for r in self.arrivals(name, factor) if r]
+        counts: dict[str, list[float]] = {"ours": [r.iterations for r in self.arrivals("ours", factor) if r]}
+        for name, reached in self.best(factor):
+            counts.setdefault(name, []).append(reached.iterations)
+        for name, iterations in counts.items():
             pace = self.pace(name)
-            if counts and pace:
-                parts.append(f"{who} {median(counts):.3g} iterations of {1e3 * pace:.3g} ms")
+            if iterations and pace:
+                starts = f" from {plural(len(iterations), 'start')}" if len(counts) > 2 and name != "ours" else ""
+                who = "ours" if name == "ours" else f"best was {LABELS[name]}{starts}:"
+                parts.append(f"{who} {median(iterations):.3g} iterations of {1e3 * pace:.3g} ms")
         return f"{', '.join(parts)}; the data products of one take {1e3 * self.products.median:.3g} ms"
 
 
@@ -140,6 +164,15 @@ class Everything:
     sparse: list[Any]
     rates: Any
     skipped: dict[str, str]
+
+
+def plural(count: int, noun: str) -> str:
+    """Write a count with its noun.
+
+    >>> plural(1, "set"), plural(3, "set")
+    ('1 set', '3 sets')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def spread(values: Sequence[float]) -> str:

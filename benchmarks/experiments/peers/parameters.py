@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ...harness.words import check_names
-from .problems import FROBENIUS, PROBLEMS, RESTARTS, SPARSE
+from .problems import FROBENIUS, KL, NTF, PROBLEMS, RESTARTS, SPARSE
 
 LABELS = {
     "ours": "nnfactor, default",
@@ -17,13 +17,22 @@ LABELS = {
     "torchnmf": "torchnmf",
     "tensorly_hals": "TensorLy HALS",
     "tensorly_mu": "TensorLy multiplicative",
+    "nnfac": "nn-fac",
 }
 
 
+JUDGED = {  # group -> the rivals that its bars speak about; the first one ends a common error, the fastest one counts
+    FROBENIUS: ("sklearn_cd", "sklearn_mu", "tensorly_hals", "torchnmf", "nnfac"),
+    KL: ("sklearn_mu", "torchnmf", "nnfac"),
+    NTF: ("tensorly_hals", "nnfac"),
+}
+
 BARS = {  # what a config may ask for: speed-ups at least, ratios of costs at most
-    "nmf_all": "NMF against scikit-learn cd, median over the starts of all problems",
+    "nmf_mean": "NMF against the fastest rival, geometric mean of the problems' medians over their starts",
     "nmf_each": "the same, problem by problem",
-    **{name: f"{spec.title} against its rival" for name, spec in PROBLEMS.items() if spec.group != FROBENIUS},
+    "ntf_mean": "nonnegative CP against the fastest rival, geometric mean of the problems' medians",
+    "ntf_each": "the same, problem by problem",
+    **{name: f"{spec.title} against its fastest rival" for name, spec in PROBLEMS.items() if spec.group == KL},
     "restarts_loop": "a batch of restarts against a loop of scikit-learn's",
     "restarts_own": "the same against a loop of our own",
     "sweep": "a multiplicative sweep of NTF over its two products",
@@ -41,7 +50,7 @@ class Parameters:
     ----------
     problems, restarts, sparse : names in `peers_problems`
         Those read from a folder are skipped, with a reason, when none is given; stand-ins when the folder is there.
-    starts : of the default solver and of the rival that a bar names
+    starts : of the default solver and of the rivals that bars speak about
     other_starts : of all others
     factors : of the worse of the two last errors
     seconds : measured time of a method from one start, all its calls together

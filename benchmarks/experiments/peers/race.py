@@ -11,6 +11,8 @@ from .numbers import Trail
 
 SHORT, REPEATS = 0.05, 3  # calls shorter than this (seconds) are timed so often, and the median counts
 
+WARM_UP = 12  # iterations of our first call: it compiles or loads every loop, also those that wait for a reading, at 10
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -105,9 +107,12 @@ def climb(
 
 
 def overhead(method: Method, start: Factors) -> float:
-    """Measure what a call costs beside its iterations, from calls of one and of three, the discarded first ones."""
+    """Measure what a call costs beside its iterations, from calls of one and of three, after one that is discarded.
+
+    The discarded one compiles what is compiled, and loads what is loaded, when it is first used.
+    """
+    method.fit(start, 1 if method.continues else WARM_UP)
     if not method.continues:
-        method.fit(start, 2)
         return 0.0
     one, three = (median(method.fit(start, n).seconds for _ in range(REPEATS)) for n in (1, 3))
     return max(0.0, one - (three - one) / 2)

@@ -8,11 +8,13 @@ from statistics import median
 from typing import Any
 
 from ...harness.kinds import Context
+from ...harness.machine import processor
 from ...harness.results import Figure, Line, Panel, Report, Row, Section, Table
 from ...report.bars import bar_rows, bar_section
 from ...report.study_report import skipped_section
 from ...timing.memory import how
-from .checks import judge_bars
+from .checks import judge_bars, summarise
+from .environment import describe_environment
 from .numbers import Everything, Outcome, Trail, spread
 from .parameters import LABELS, Parameters
 
@@ -21,7 +23,8 @@ MEGABYTE = 2**20
 
 def report(p: Parameters, found: Everything, context: Context) -> Report:
     """Collect everything a person should see, and every number."""
-    bars = judge_bars(found, context.bars)
+    bars, summaries = judge_bars(found, context.bars), summarise(found)
+    machine = describe_environment(processor())
     measures = how(context.device) if p.memory else "not measured"
     sections = [
         bar_section(bars),
@@ -31,8 +34,11 @@ def report(p: Parameters, found: Everything, context: Context) -> Report:
             "Restarts", (), [Table.of("Seconds of a loop and of the batch", [_restart_row(r) for r in found.restarts])]
         ),
         skipped_section(_list_skipped(found)),
+        Section("Run with", (), [Table("", ("what", "is"), [(r["what"], r["is"]) for r in machine])]),
+        Section("Summary", ["Speed-ups over all sets of a race.", *map(str, summaries)]),
     ]
     rows = [*(row for o in found.outcomes for row in _rows(p, o)), *_other_rows(found)]
+    rows += [*machine, *({"kind": "summary", **asdict(s)} for s in summaries)]
     rows += bar_rows(bars)
     rows += [{"kind": "skipped", "problem": name, "why": why} for name, why in _list_skipped(found).items()]
     return Report(sections, rows, bulky=("curve",), notes={"memory": measures, "rates": asdict(found.rates)})
@@ -79,16 +85,20 @@ def _methods(p: Parameters, o: Outcome) -> Table:
 
 
 def _starts(p: Parameters, o: Outcome) -> Table:
-    head = ["start", "ours ends at", "rival ends at", "ended because"]
-    names = [n for n in ("ours", o.rival) if n in o.trails]
+    """Compare ours with whichever rival arrived first, start by start."""
+    head = ["start", "ours ends at", f"{LABELS[o.named]} ends at", "ended because"]
+    names = [n for n in ("ours", o.named) if n in o.trails]
     for f in p.factors:
-        head += [f"s to {f:g}, {n}" for n in names]
+        head += [f"s to {f:g}, ours", f"s to {f:g}, best rival", "which"]
     rows = []
+    ours, best = {f: o.arrivals("ours", f) for f in p.factors}, {f: o.best(f) for f in p.factors}
     for i in range(len(o.trails["ours"])):
         trails = [o.trails[n][i] for n in names]
-        ends = [t.best for t in trails] + [None] * (2 - len(trails))
-        times = [r.seconds if (r := o.arrivals(n, f)[i]) else None for f in p.factors for n in names]
-        rows.append((i, *ends, ", ".join(t.end for t in trails), *times))
+        row: list[Any] = [i, *[t.best for t in trails], *[None] * (2 - len(trails)), ", ".join(t.end for t in trails)]
+        for f in p.factors:
+            name, there = best[f][i] if best[f] else ("", None)
+            row += [(r := ours[f][i]) and r.seconds, there and there.seconds, LABELS.get(name)]
+        rows.append(row)
     return Table("Start by start", head, rows)
 
 

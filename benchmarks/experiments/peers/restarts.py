@@ -16,7 +16,7 @@ from ...timing.clock import Clock
 from .methods import TINY, build, objective, on_device, quiet
 from .numbers import Reached, Trail
 from .problems import RESTARTS
-from .race import rungs
+from .race import WARM_UP, rungs
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def run_restarts(name: str, count: int, device: Any, clock: Clock, seed: int, sk
     reached = there["median"]
     n = max(1, int(np.ceil(reached.iterations))) if reached else 100
     method = build("ours", X, spec, clock, device)
-    method.fit(starts[0], 2)
+    method.fit(starts[0], WARM_UP)
     own = sum(method.fit(s, n).seconds for s in starts)
     seconds, _ = batch.run(n)
     return Restarts(
@@ -108,7 +108,7 @@ class _Batch:
 
     def climb(self, targets: dict[str, float], max_iter: int = 1000) -> dict[str, Trail]:
         """Record the median and the best objective, up a ladder of iteration counts, until both are there."""
-        self.run(2)
+        self.run(WARM_UP)
         points: dict[str, list[tuple[int, float, float]]] = {"median": [], "best": []}
         for n in rungs(max_iter, 1.25):
             seconds, loss = self.run(n)

@@ -13,8 +13,8 @@ from ...timing import roofline
 from ...timing.clock import Clock
 from .costs import memory, multiplicative_sweep, sparse_iterations, time_products
 from .methods import Method, build, objective, why_not
-from .numbers import RIVALS, Everything, Outcome, Trail
-from .parameters import Parameters
+from .numbers import Everything, Outcome, Trail
+from .parameters import JUDGED, Parameters
 from .problems import KL, NTF, PROBLEMS, Spec, starts
 from .race import Limits, climb
 from .restarts import run_restarts
@@ -66,7 +66,7 @@ def _problem(
     spec, device = PROBLEMS[name], context.device
     begins = starts(X.shape, spec.n_components, float(X.mean()), p.starts, context.settings.seed)
     methods, skipped = _methods(p, X, spec, clock, device)
-    trails = _climbs(p, methods, RIVALS[spec.group], begins, partial(_error, objective(X, spec.loss), spec))
+    trails = _climbs(p, methods, JUDGED[spec.group], begins, partial(_error, objective(X, spec.loss), spec))
     entries = int(X.nnz) if not isinstance(X, np.ndarray) else X.size
     size = X.dtype.itemsize
     least = roofline.two_products(rates, entries, X.shape, spec.n_components, not isinstance(X, np.ndarray), size)
@@ -106,12 +106,12 @@ def _methods(p: Parameters, X: Any, spec: Spec, clock: Clock, device: Any) -> tu
 
 
 def _climbs(
-    p: Parameters, methods: list[Method], rival: str, begins: list[Any], error: Any
+    p: Parameters, methods: list[Method], rivals: tuple[str, ...], begins: list[Any], error: Any
 ) -> dict[str, tuple[Trail, ...]]:
     limits = Limits(p.seconds, p.max_iter, p.settle, p.growth)
     trails: dict[str, list[Trail]] = {m.name: [] for m in methods}
     for i, start in enumerate(begins):
-        chosen = [m for m in methods if i < p.other_starts or m.name in ("ours", rival)]
+        chosen = [m for m in methods if i < p.other_starts or m.name in ("ours", *rivals)]
         for method, trail in climb(chosen, start, error, limits, turn=i).items():
             trails[method].append(trail)
     return {name: tuple(t) for name, t in trails.items()}
