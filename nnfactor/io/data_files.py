@@ -171,13 +171,13 @@ def _holds_data(file: Any, name: str) -> bool:
 
 
 def _read_mtx(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
-    values = scipy.io.mmread(path)
+    values = scipy.io.mmread(path, spmatrix=False)
     return unnamed(sp.csr_array(values) if sp.issparse(values) else values, path)
 
 
 def _read_mat(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     try:
-        arrays = scipy.io.loadmat(path)
+        arrays = scipy.io.loadmat(path, spmatrix=False)
     except NotImplementedError:  # version 7.3 is HDF5
         return _read_mat_hdf5(path, key)
     numbers = [name for name, value in arrays.items() if not name.startswith("__") and is_data(value)]

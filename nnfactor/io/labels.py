@@ -108,7 +108,7 @@ def _whole(A: np.ndarray, source: str, place: Any) -> np.ndarray:
     if A.dtype.kind in "bi":
         return A if A.dtype.kind == "b" else A.astype(np.int64)
     missing = np.isnan(A) if A.dtype.kind == "f" else np.zeros(len(A), dtype=bool)
-    A = np.where(missing, -1, A)
+    A = np.where(missing, -1, A) if missing.any() else A  # -1 does not fit unsigned numbers
     bad = np.flatnonzero((np.floor(A) != A) | (np.abs(A.astype(np.float64)) >= 2.0**63))
     if bad.size:
         raise ValueError(f"{source}, {place(int(bad[0]))}: {A[bad[0]]} is no label; labels are whole numbers or text")
