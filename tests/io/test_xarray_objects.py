@@ -91,7 +91,9 @@ def test_netcdf(tmp_path, array, engine):
 
 def test_dates_are_names_and_labels(array):
     days = np.array(["2020-01-01", "2020-01-02"], dtype="datetime64[ns]")
-    A = xarray.DataArray(CUBE[:2, :, 0], dims=("day", "lat"), coords={"day": days, "next": ("day", days + np.timedelta64(1, "ns"))})
+    A = xarray.DataArray(
+        CUBE[:2, :, 0], dims=("day", "lat"), coords={"day": days, "next": ("day", days + np.timedelta64(1, "ns"))}
+    )
     table = table_of(A)
     assert table.names[0][0].startswith("2020-01-01") and table.labels["next"].dtype == object
 
