@@ -26,6 +26,7 @@ from benchmarks.experiments.peers.numbers import Outcome, Reached, Trail
 from benchmarks.experiments.peers.parameters import LABELS, Parameters
 from benchmarks.experiments.peers.problems import PROBLEMS, RESTARTS, SPARSE, starts
 from benchmarks.experiments.peers.race import Climb, Limits, climb, overhead
+from benchmarks.experiments.peers.restarts import Restarts
 from benchmarks.harness import config as configs
 from benchmarks.harness.errors import ConfigError
 from benchmarks.timing import roofline
@@ -151,6 +152,12 @@ def test_going_on_and_starting_anew_see_the_same_iterations_and_times(continues)
     assert trail.end == "iterations" and trail.seconds == pytest.approx(1)
 
 
+def test_methods_run_anew_get_as_long_a_run_as_those_that_go_on():
+    error = lambda F: 1 / (1 + F[0])
+    ends = [climb([counting(c)], [0], error, Limits(60.0, 1000, 0.0, 1.5))["ours"].points[-1] for c in (True, False)]
+    assert ends[0] == pytest.approx(ends[1]) and ends[0][1] > 60
+
+
 def test_overhead_is_what_a_call_costs_beside_its_iterations():
     assert overhead(counting(True, per_iteration=2.0, call=7.0), [0]) == 7.0
 
@@ -224,6 +231,16 @@ def test_a_race_is_summed_up_by_geometric_mean_and_worst():
     mean, *each = judge_bars(found, {"nmf_mean": 5.0, "nmf_each": 1.5})
     assert (mean.measured, mean.verdict) == (pytest.approx(4), "not met")
     assert [b.verdict for b in each] == ["met", "met"]
+
+
+def test_a_batch_that_never_arrives_misses_its_bar():
+    r = Restarts("p", "p", 2, 1.0, 3.0, {}, {"median": Reached(4, 0.5), "best": None}, 1.0, 0.5)
+    found = type("Found", (), {"outcomes": [], "sweeps": [], "restarts": [r], "sparse": []})
+    bars = judge_bars(found, {"restarts_loop": 1.5})
+    assert [(b.measured, b.verdict) for b in bars] == [(2.0, "met"), (0.0, "not met")]
+    assert "never gets there" in bars[1].note
+    alone = Restarts("p", "p", 2, None, None, {}, {"median": Reached(4, 0.5), "best": None}, 1.0, 0.5)
+    assert alone.speedup("median") is None and alone.speedup("best") is None
 
 
 def test_a_start_that_never_arrives_is_reported_and_not_averaged():

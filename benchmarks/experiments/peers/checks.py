@@ -78,7 +78,8 @@ def _speedups(outcomes: Sequence[Outcome], bars: Mapping[str, float]) -> Iterato
 
 def summarise(found: Everything) -> list[Summary]:
     """Summarise the races that were run; the other parts have bars of their own."""
-    return [Summary(race, geometric_mean(r.values()), *_worst(r), len(r)) for race, r in _races(found) if r]
+    mean = lambda ratios: geometric_mean(ratios) if min(ratios) > 0 else 0.0  # 0: somewhere ours never arrives
+    return [Summary(race, mean(r.values()), *_worst(r), len(r)) for race, r in _races(found) if r]
 
 
 def _races(found: Everything) -> Iterator[tuple[str, dict[str, float]]]:
@@ -87,7 +88,7 @@ def _races(found: Everything) -> Iterator[tuple[str, dict[str, float]]]:
         for factor in factors:
             of_group = (o for o in found.outcomes if o.group == group)
             yield f"{claim}, time to {factor}", {o.title: median(s) for o in of_group if (s := o.speedups(factor))}
-    loop = {r.title: ratio for r in found.restarts if (ratio := r.speedup("median"))}
+    loop = {r.title: ratio for r in found.restarts if (ratio := r.speedup("median")) is not None}
     yield "restarts against a scikit-learn cd loop, time to its median objective", loop
     yield "restarts as a batch against a loop of our own", {r.title: r.own_speedup for r in found.restarts}
 

@@ -53,7 +53,7 @@ class Parameters:
     starts : of the default solver and of the rivals that bars speak about
     other_starts : of all others
     factors : of the worse of the two last errors
-    seconds : measured time of a method from one start, all its calls together
+    seconds : of one run of a method, as far as the climb goes
     max_iter, settle, growth : see `peers_race.Limits`
     n_restarts : how many problems one batch holds
     memory : whether to measure peak memory

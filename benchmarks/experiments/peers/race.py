@@ -21,7 +21,8 @@ class Limits:
     Attributes
     ----------
     seconds : float
-        Measured time of one method from one start, all its calls together.
+        Of one run from the start. A method that is run from scratch to every rung gets as long a run as one that goes
+        on, or it would end earlier and ease the common errors; all its calls together take several times that.
     max_iter : int
     settle : float
         The relative gain of the error over the last half of the iterations that is no gain any more.
@@ -58,7 +59,6 @@ class Climb:
     overhead: float = 0.0
     points: list[tuple[int, float, float]] = field(default_factory=list)
     end: str = ""
-    spent: float = 0.0
     _at: Factors = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -80,7 +80,6 @@ class Climb:
         calls = [self.method.fit(start, count)]
         while len(calls) < REPEATS and calls[0].seconds < SHORT:
             calls.append(self.method.fit(start, count))
-        self.spent += sum(c.seconds for c in calls)
         return Timed(median(c.seconds for c in calls), calls[0].factors, calls[0].iterations)
 
     def _end(self, count: int) -> str:
@@ -88,7 +87,7 @@ class Climb:
         earlier = [e for n, _, e in self.points if n <= count / 2]
         if count >= 20 and earlier[-1] - now <= self.limits.settle * now:
             return "settled"
-        if self.spent > self.limits.seconds:
+        if self.points[-1][1] > self.limits.seconds:
             return "time"
         return "iterations" if count >= self.limits.max_iter else ""
 
