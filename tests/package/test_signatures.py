@@ -17,7 +17,7 @@ BATCHES = "batch_size=None, forgetting=2.0, "
 PLAIN = (
     "loss='frobenius', solver='auto', transform_method='nnls', keep_embeddings=False, transform_tol=1e-06, "
     "transform_max_iter=1000, normalize='l2', ridge=0.1, missing=None, penalties=None, fixed=None, bounds=None, "
-    "simplex=None, terms=None, alpha_W=0.0, alpha_H='same', l1_ratio=0.0"
+    "simplex=None, terms=None, alpha_W=0.0, alpha_H='same', l1_ratio=0.0, sketch=False"
 )
 EMBEDDING = (
     "n_discriminative=None, alpha=10.0, graph='marginal_fisher', solver='auto', basis_rule='exact', inner='cg', "

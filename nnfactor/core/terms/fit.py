@@ -8,6 +8,7 @@ from torch import Tensor
 from ..block import Block, Quad
 from ..data.as_data import as_data
 from ..data.base import Data
+from ..data.sketch import sketch_of
 from ..data.weighted import Weighted, mean_curvature
 from ..factors import gram_of_others
 from .base import Factors, Term, WeightLike, check_weight, describe, per_column
@@ -120,6 +121,12 @@ class Fit(DataTerm):
     def magnitude(self) -> Tensor:
         """Return `||X||^2`."""
         return self.data.sqnorm()
+
+
+def sketch_term(term: Term, rank: int, seed: int) -> Term:
+    """Return a term of a sketch of the data, where that saves time; else the term itself."""
+    data = sketch_of(term.data, rank, seed) if type(term) is Fit else None
+    return term if data is None else Fit(data, cast(Fit, term).modes)
 
 
 class OverrelaxedFit(Fit):
