@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("nnfactor", "torch", "numpy", "scipy", "scikit-learn", "tensorly")
+PACKAGES = ("nnfactor", "torch", "numpy", "scipy", "numba", "scikit-learn", "tensorly", "torchnmf", "nn-fac")
 
 BLAS_VARIABLES = ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE")  # they choose a kernel that OpenBLAS would not choose itself
 

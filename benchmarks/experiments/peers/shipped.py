@@ -54,7 +54,7 @@ def indian_pines(data: Path | None, seed: int) -> np.ndarray:
 def kinetic(data: Path | None, seed: int) -> np.ndarray:
     """Fluorescence of catecholamines over time (Nikolajsen et al. 2003), over its maximum.
 
-    Sixty readings in a million lie a little below 0 and count 0, as those do that were not measured.
+    Eleven of the 460 800 readings lie below 0 and count 0, as those do that were not measured.
     """
     from tensorly.datasets import load_kinetic
 
