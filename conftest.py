@@ -11,6 +11,8 @@ import torch
 from hypothesis import settings
 
 torch.set_num_threads(1)
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is imported anywhere: its kernels run on the CPU
 
 settings.register_profile("ci", derandomize=True)  # the same examples in every run; elsewhere new ones are searched
 if os.environ.get("CI"):

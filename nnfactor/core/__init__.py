@@ -25,10 +25,11 @@ from .terms.beta import BetaFit
 from .terms.fit import Fit
 from .terms.laplacian import Laplacian
 from .terms.penalties import L1, L2, L21
+from .tf32 import tf32_first
 
 __all__ = [
     "L1", "L2", "L21", "BetaFit", "Block", "Data", "Dense", "Fit", "Graph", "Laplacian", "Progress", "Quad", "Rule",
     "Run", "Sparse", "SparseTensor", "Term", "Weight", "as_data", "as_graph", "block_of", "bmme", "compose",
     "factors", "hals", "her", "init", "iterate", "m_matrix", "multiplicative", "objective", "projected_gradient",
-    "run", "step", "take",
+    "run", "step", "take", "tf32_first",
 ]  # fmt: skip

@@ -13,7 +13,13 @@ MODULES = {".".join(p.relative_to(ROOT).with_suffix("").parts).removesuffix(".__
 
 CHAIN = [
     ("nnfactor.version",),
-    ("nnfactor.core.arguments", "nnfactor.core.arrays", "nnfactor.core.cache"),
+    (
+        "nnfactor.core.arguments",
+        "nnfactor.core.arrays",
+        "nnfactor.core.cache",
+        "nnfactor.core.gpu",
+        "nnfactor.core.tf32",
+    ),
     ("nnfactor.core.compiled",),
     ("nnfactor.core.labels", "nnfactor.core.linalg"),
     ("nnfactor.core.factors", "nnfactor.core.divergence", "nnfactor.core.multilinear"),

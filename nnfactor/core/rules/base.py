@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,6 +28,16 @@ def leading_rule(rule: Rule) -> Rule:
 def last_rule(rule: Rule) -> Rule:
     """Return the rule that is applied last, with its settings."""
     return rule.args[0][-1] if isinstance(rule, partial) and rule.func is _apply_in_turn else rule
+
+
+def list_rules(rule: Rule) -> list[tuple[Rule, dict[str, Any]]]:
+    """List the functions that are applied, of a composition all of its rules, each with its settings."""
+    settings: dict[str, Any] = {}
+    while isinstance(rule, partial):
+        if rule.func is _apply_in_turn:
+            return [one for part in rule.args[0] for one in list_rules(part)]
+        rule, settings = rule.func, {**rule.keywords, **settings}
+    return [(rule, settings)]
 
 
 def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:

@@ -9,13 +9,25 @@ A captured sweep is `state -> state` like the one it wraps. The caches of produc
 * What does not depend on the state (a squared norm, a graph on its device) is made by the iterations before.
 """
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import zip_longest
+from math import prod
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..data.base import Data
+from ..gpu import replays_graph
+from ..rules.base import Rule, list_rules
+from ..rules.hals import hals
+from ..rules.m_matrix import m_matrix
+from ..rules.multiplicative import multiplicative
+from ..rules.projected_gradient import projected_gradient
+
+LOG = logging.getLogger("nnfactor")
 
 State = dict[str, Any]
 Sweep = Callable[[State], State]
@@ -24,28 +36,62 @@ Recorder = Callable[[Callable[[], Any]], Callable[[], Any]]
 WARM_UP = 2  # sweeps of a new shape before it is captured: libraries load, lazy copies reach the device
 
 
-def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None) -> Sweep:
+# Rules that never read the host, and the settings with which they would.
+REPLAYABLE: dict[Rule, tuple[str, ...]] = {
+    multiplicative: (),
+    hals: (),
+    m_matrix: ("tol",),
+    projected_gradient: (),
+}
+
+
+def worth_capturing(terms: Sequence[Any], rules: Mapping[str, Rule], factors: Mapping[str, Tensor]) -> bool:
+    """Tell whether sweeps on CUDA are replayed unless the caller says otherwise: they can be, and gain by it."""
+    used = [one for rule in rules.values() for one in list_rules(rule)]
+    if not all(rule in REPLAYABLE and not {*REPLAYABLE[rule]} & {*settings} for rule, settings in used):
+        return False
+    data = [term.data for term in terms if isinstance(getattr(term, "data", None), Data)]
+    if not data or any(X.weighted for X in data):
+        return False
+    F = max(factors.values(), key=Tensor.dim)
+    return replays_graph(F.device.type, sum(X.entries_read for X in data), F.shape[-1], prod(F.shape[:-2]))
+
+
+def capture(sweep: Sweep, device: torch.device, record: Recorder | None = None, must: bool = True) -> Sweep:
     """Return the same sweep, recorded once per shape of the state and replayed; but on CUDA only.
 
     The sweep must not read the host (`m_matrix` with a tolerance does), and all that it needs later must be in the
     state, as tensors in nested dictionaries (else a TypeError). `record` calls a function, records its operations, and
     returns a function that replays them; default: a CUDA graph. Problems that leave a batch change its shape: it is
-    warmed up and captured again, and the old graph is dropped.
+    warmed up and captured again, and the old graph is dropped. Unless it `must` be, a sweep that cannot be recorded
+    runs as it is, and so does one with a generator of its own.
     """
-    if device.type != "cuda" and record is None:
+    if (device.type != "cuda" and record is None) or (not must and hasattr(sweep, "skip")):
         return sweep
     recorder = record or partial(cuda_graph, device=device)
     shape: Any = None
-    seen, replay = 0, sweep
+    seen, replay, given_up = 0, sweep, False
 
     def captured(state: State) -> State:
+        nonlocal shape, seen, replay, given_up
+        if given_up:
+            return sweep(state)
+        try:
+            prepare(state)
+        except (RuntimeError, TypeError) as error:
+            if must:
+                raise
+            LOG.warning("sweeps are not replayed from a CUDA graph: %s", error)
+            given_up, replay = True, sweep
+        return replay(state)
+
+    def prepare(state: State) -> None:
         nonlocal shape, seen, replay
         if (new := _signature(state)) != shape:
             shape, seen, replay = new, 0, sweep
         elif seen == WARM_UP:
             replay = _record_sweep(sweep, recorder, state)
         seen += 1
-        return replay(state)
 
     return captured
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from .. import gpu
 from ..data.base import Data
 
 # A problem is counted in copies of its factors: states, gradients, temporaries of rules, results. Peak memory of 42
@@ -35,12 +36,7 @@ def problems_per_batch(problems: int, each: int, device: torch.device, max_bytes
 
 def free_bytes(device: torch.device) -> float:
     """Measure the memory that can still be taken on a device; infinity where nobody says."""
-    if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
-    if device.type != "cpu":
-        return float("inf")
-    return min(_available(), _group_limit())
+    return min(_available(), _group_limit()) if device.type == "cpu" else gpu.free_bytes(device)
 
 
 def _available() -> float:

@@ -31,8 +31,9 @@ from torch import Tensor
 
 from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_values
+from ..tf32 import ProductPrecision, begins_in_tf32, restart_state
 from .checks import check_rules, check_run
-from .cuda_graph import State, Sweep, capture
+from .cuda_graph import State, Sweep, capture, worth_capturing
 from .history.checkpoint import Checkpoint, Keeper, pack_run, place, unpack_run
 from .history.progress import LOG, Callback, Progress, describe_all, list_callbacks
 from .history.record import Audience, Record, device_of, take
@@ -104,7 +105,7 @@ def run(
     verbose: int = 0,
     name: str = "run",
     extra: Mapping[str, Any] | None = None,
-    cuda_graph: bool = False,
+    cuda_graph: bool | None = None,
     warn: bool = True,
     checkpoint: Checkpoint | None = None,
 ) -> Run:
@@ -132,8 +133,9 @@ def run(
         Print a line per reading (2: `record_all` too) and warn of `max_iter` (ConvergenceWarning), with this name.
     extra : mapping, optional
         Entries of the state beside "factors", for `method`; nested mappings of tensors with the batch dimension.
-    cuda_graph : bool
+    cuda_graph : bool, optional
         Replay sweeps that never read the host as a CUDA graph: faster where launches take longer than their work.
+        Default: on CUDA where that is expected, of rules known not to read the host (`core.gpu`).
     checkpoint : Checkpoint, optional
         Where the run keeps its condition, and from where it goes on if something is there.
 
@@ -147,7 +149,12 @@ def run(
     check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
     audience = Audience(name, verbose, list_callbacks(callback))
     record = Record(terms, factors, audience, record_all or tol == 0, max_iter, max_seconds)
-    result = _run_on(lambda terms: method(terms, rules), factors, extra, record, (tol, every), cuda_graph, checkpoint)
+    device = device_of(factors)
+    if cuda_graph or (cuda_graph is None and device.type == "cuda" and worth_capturing(terms, rules, factors)):
+        make = lambda terms: capture(method(terms, rules), device, must=bool(cuda_graph))
+    else:
+        make = lambda terms: method(terms, rules)
+    result = _run_on(make, factors, extra, record, (tol, every), checkpoint)
     return _warn_of_limit(result, name, max_iter, tol) if warn and tol > 0 else result
 
 
@@ -157,7 +164,6 @@ def _run_on(
     extra: Mapping[str, Any] | None,
     record: Record,
     limits: tuple[float, int],
-    cuda_graph: bool,
     checkpoint: Checkpoint | None,
 ) -> Run:
     """Run from the start, or from where a checkpoint left it."""
@@ -169,15 +175,19 @@ def _run_on(
     if LOG.isEnabledFor(logging.INFO):
         LOG.info("%s: begins, %s, on %s", name, describe_all(factors), device)
     keeper = Keeper(checkpoint, record) if checkpoint is not None else None
-    with strict_precision(device), record, keeper or nullcontext():
+    precision = ProductPrecision(known is None and begins_in_tf32(device.type, _dtype_of(factors)))
+    with strict_precision(device), precision, record, keeper or nullcontext():
         begun = {**(extra or {}), "factors": {key: F.clone() for key, F in factors.items()}}
         state = known["state"] if known else begun
-        one = (lambda terms: capture(make(terms), device)) if cuda_graph else make
-        result = _sweep_until_stopped(one, state, record, limits, keeper, known)
+        result = _sweep_until_stopped(make, state, record, limits, keeper, known, precision)
         if checkpoint is not None:
             checkpoint.save_result(pack_run(result))
     LOG.info("%s: objective %s after %s iterations", name, *map(describe_range, (result.objective, result.n_iter)))
     return result
+
+
+def _dtype_of(factors: Mapping[str, Tensor]) -> torch.dtype:
+    return max(factors.values(), key=Tensor.dim).dtype  # others are weights
 
 
 def _warn_of_limit(result: Run, name: str, max_iter: int, tol: float) -> Run:
@@ -197,6 +207,7 @@ def _sweep_until_stopped(
     limits: tuple[float, int],
     keeper: Keeper | None,
     known: Mapping[str, Any] | None,
+    precision: ProductPrecision,
 ) -> Run:
     """Sweep without the host, then read the objective, which lets problems stop; and so on.
 
@@ -225,9 +236,13 @@ def _sweep_until_stopped(
                     record.add_row(iteration, objective_of(terms, state).reshape(-1))
                 if keeper:
                     keeper.reach(iteration, state, before)
-        now = record.read(iteration, read())
+        values = read()
+        if refined := precision.refine(before, values.numpy()):  # what is kept of products, and graphs, are in TF32
+            state, sweep = restart_state(state), make(terms)
+            values = read()
+        now = record.read(iteration, values)
         record.report(state, now)
-        settled = has_settled(before, now, tol, least) & keeps_sweeps(state)
+        settled = has_settled(before, now, tol, least) & keeps_sweeps(state) & (not refined)
         converged = settled & (tol > 0) & (iteration % every == 0)
         stays = np.isfinite(now) & ~converged
         state = record.finish(state, ~stays, now, converged)

@@ -143,7 +143,7 @@ def test_a_batch_that_shrinks_is_captured_anew(monkeypatch):
     )
     eager = fit()
     assert len(set(eager.n_iter)) > 1  # problems leave one after the other
-    monkeypatch.setattr(solve, "capture", lambda sweep, device: capture(sweep, device, Record))
+    monkeypatch.setattr(solve, "capture", lambda sweep, device, must: capture(sweep, device, Record))
     COUNT["captures"] = 0
     graph = fit(cuda_graph=True)
     assert COUNT["captures"] >= len(set(eager.n_iter)) - 1
