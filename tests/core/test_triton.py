@@ -133,8 +133,8 @@ def test_the_size_of_a_tile_changes_nothing(kernels):
 def test_tiles_fit_into_registers():
     from nnfactor.core.compiled.triton_columns import tile_rows
 
-    assert [tile_rows(k, 4) for k in (1, 20, 50, 100, MOST_RANK)] == [64, 64, 32, 16, 16]
-    assert [tile_rows(k, 8) for k in (20, 50, MOST_RANK)] == [32, 16, 16]
+    assert [tile_rows(k, 4) for k in (1, 20, 50, 100, MOST_RANK)] == [64, 32, 16, 16, 16]
+    assert [tile_rows(k, 8) for k in (5, 20, MOST_RANK)] == [64, 16, 16]
 
 
 def test_what_is_left_to_triton(monkeypatch):

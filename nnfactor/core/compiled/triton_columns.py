@@ -16,8 +16,9 @@ import triton.language as tl
 from torch import Tensor
 
 # Numbers of a tile, 4 bytes each, and its rows, at least and at most. One warp has a tile: a sum over columns stays
-# inside it. Estimated: 64 registers of a thread hold a tile, and a load of 16 rows fills two sectors of memory.
-TILE, FEWEST, MOST = 2048, 16, 64
+# inside it. Compiled for capability 9.0, tiles take 86 to 163 registers of a thread (float32) and spill none; of twice
+# as many numbers some spill. Not measured otherwise.
+TILE, FEWEST, MOST = 1024, 16, 64
 OPTIONS = {"num_warps": 1, "enable_fp_fusion": True}
 
 
