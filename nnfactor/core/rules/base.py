@@ -32,12 +32,11 @@ def last_rule(rule: Rule) -> Rule:
 
 def list_rules(rule: Rule) -> list[tuple[Rule, dict[str, Any]]]:
     """List the functions that are applied, of a composition all of its rules, each with its settings."""
-    settings: dict[str, Any] = {}
-    while isinstance(rule, partial):
-        if rule.func is _apply_in_turn:
-            return [one for part in rule.args[0] for one in list_rules(part)]
-        rule, settings = rule.func, {**rule.keywords, **settings}
-    return [(rule, settings)]
+    if not isinstance(rule, partial):
+        return [(rule, {})]
+    if rule.func is _apply_in_turn:
+        return [one for part in rule.args[0] for one in list_rules(part)]
+    return [(function, {**settings, **rule.keywords}) for function, settings in list_rules(rule.func)]
 
 
 def _apply_in_turn(rules: tuple[Rule, ...], F: Tensor, block: Block) -> Tensor:

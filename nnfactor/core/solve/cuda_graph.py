@@ -26,11 +26,13 @@ from ..rules.hals import hals
 from ..rules.m_matrix import m_matrix
 from ..rules.multiplicative import multiplicative
 from ..rules.projected_gradient import projected_gradient
+from ..terms.base import Term
 
 LOG = logging.getLogger("nnfactor")
 
 State = dict[str, Any]
 Sweep = Callable[[State], State]
+Method = Callable[[Sequence[Term], Mapping[str, Rule]], Sweep]  # makes a sweep
 Recorder = Callable[[Callable[[], Any]], Callable[[], Any]]
 
 WARM_UP = 2  # sweeps of a new shape before it is captured: libraries load, lazy copies reach the device
@@ -43,6 +45,24 @@ REPLAYABLE: dict[Rule, tuple[str, ...]] = {
     m_matrix: ("tol",),
     projected_gradient: (),
 }
+
+
+def choose_sweeps(
+    method: Method,
+    terms: Sequence[Term],
+    rules: Mapping[str, Rule],
+    factors: Mapping[str, Tensor],
+    cuda_graph: bool | None,
+) -> Callable[[Sequence[Term]], Sweep]:
+    """Return what makes a sweep of terms: a captured one if that is asked for, or by default where it gains."""
+    device = max(factors.values(), key=Tensor.dim).device
+    if cuda_graph is None:
+        cuda_graph, must = device.type == "cuda" and worth_capturing(terms, rules, factors), False
+    else:
+        must = cuda_graph
+    if not cuda_graph:
+        return lambda terms: method(terms, rules)
+    return lambda terms: capture(method(terms, rules), device, must=must)
 
 
 def worth_capturing(terms: Sequence[Any], rules: Mapping[str, Rule], factors: Mapping[str, Tensor]) -> bool:

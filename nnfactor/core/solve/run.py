@@ -33,7 +33,7 @@ from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_values
 from ..tf32 import ProductPrecision, begins_in_tf32, restart_state
 from .checks import check_rules, check_run
-from .cuda_graph import State, Sweep, capture, worth_capturing
+from .cuda_graph import Method, State, Sweep, choose_sweeps
 from .history.checkpoint import Checkpoint, Keeper, pack_run, place, unpack_run
 from .history.progress import LOG, Callback, Progress, describe_all, list_callbacks
 from .history.record import Audience, Record, device_of, take
@@ -41,8 +41,6 @@ from .history.result import Run, describe_range
 from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
 
 __all__ = ["Progress", "Run", "iterate", "objective_of", "run", "step", "strict_precision", "take", "without_denormals"]
-
-Method = Callable[[Sequence[Term], Mapping[str, Rule]], Sweep]
 
 
 def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
@@ -133,9 +131,8 @@ def run(
         Print a line per reading (2: `record_all` too) and warn of `max_iter` (ConvergenceWarning), with this name.
     extra : mapping, optional
         Entries of the state beside "factors", for `method`; nested mappings of tensors with the batch dimension.
-    cuda_graph : bool, optional
-        Replay sweeps that never read the host as a CUDA graph: faster where launches take longer than their work.
-        Default: on CUDA where that is expected, of rules known not to read the host (`core.gpu`).
+    cuda_graph : bool
+        Replay sweeps that never read the host as a CUDA graph. None: where launches take longer than their work.
     checkpoint : Checkpoint, optional
         Where the run keeps its condition, and from where it goes on if something is there.
 
@@ -147,15 +144,10 @@ def run(
         Arguments that do not fit together; the message says what would work.
     """
     check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
-    audience = Audience(name, verbose, list_callbacks(callback))
-    record = Record(terms, factors, audience, record_all or tol == 0, max_iter, max_seconds)
-    device = device_of(factors)
-    if cuda_graph or (cuda_graph is None and device.type == "cuda" and worth_capturing(terms, rules, factors)):
-        make = lambda terms: capture(method(terms, rules), device, must=bool(cuda_graph))
-    else:
-        make = lambda terms: method(terms, rules)
-    result = _run_on(make, factors, extra, record, (tol, every), checkpoint)
-    return _warn_of_limit(result, name, max_iter, tol) if warn and tol > 0 else result
+    told = Audience(name, verbose, list_callbacks(callback))
+    record = Record(terms, factors, told, record_all or tol == 0, max_iter, max_seconds)
+    make = choose_sweeps(method, terms, rules, factors, cuda_graph)
+    return _warn_of_limit(_run_on(make, factors, extra, record, (tol, every), checkpoint), name, max_iter, warn * tol)
 
 
 def _run_on(
@@ -193,7 +185,7 @@ def _dtype_of(factors: Mapping[str, Tensor]) -> torch.dtype:
 def _warn_of_limit(result: Run, name: str, max_iter: int, tol: float) -> Run:
     """Warn of problems that ended at `max_iter`, as estimators do."""
     open_ = ~result.converged & np.isfinite(result.objective) & (result.n_iter == max_iter)
-    if max_iter and open_.any():
+    if max_iter and tol > 0 and open_.any():
         which = "its objective" if len(open_) == 1 else f"{open_.sum()} of {len(open_)} objectives"
         message = f"{name} stopped at max_iter={max_iter} before {which} settled to tol={tol}; raise max_iter or tol"
         warnings.warn(message, ConvergenceWarning, stacklevel=3)

@@ -11,12 +11,14 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from nnfactor.core import Fit, bmme, hals, her, multiplicative, run, step, take
+from nnfactor.core import Fit, bmme, compose, hals, her, m_matrix, multiplicative, run, step, take
 from nnfactor.core import factors as core_factors
 from nnfactor.core.compiled import without_compiled_loops
+from nnfactor.core.data.as_data import as_data
+from nnfactor.core.gpu import replays_graph
+from nnfactor.core.solve import cuda_graph as graphs
 from nnfactor.core.solve import extrapolation
-from nnfactor.core.solve import run as solve
-from nnfactor.core.solve.cuda_graph import capture
+from nnfactor.core.solve.cuda_graph import capture, worth_capturing
 
 CPU = torch.device("cpu")
 COUNT = {"captures": 0}
@@ -143,7 +145,7 @@ def test_a_batch_that_shrinks_is_captured_anew(monkeypatch):
     )
     eager = fit()
     assert len(set(eager.n_iter)) > 1  # problems leave one after the other
-    monkeypatch.setattr(solve, "capture", lambda sweep, device, must: capture(sweep, device, Record))
+    monkeypatch.setattr(graphs, "capture", lambda sweep, device, must: capture(sweep, device, Record))
     COUNT["captures"] = 0
     graph = fit(cuda_graph=True)
     assert COUNT["captures"] >= len(set(eager.n_iter)) - 1
@@ -151,6 +153,55 @@ def test_a_batch_that_shrinks_is_captured_anew(monkeypatch):
     np.testing.assert_allclose(graph.objective, eager.objective, rtol=1e-12)
     for name in p.modes:
         torch.testing.assert_close(graph.factors[name], eager.factors[name])
+
+
+def test_what_is_replayed_is_decided_by_shape(monkeypatch):
+    assert replays_graph("cuda", 400 * 4096, 40, 1) and not replays_graph("cpu", 400 * 4096, 40, 1)
+    assert not replays_graph("cuda", 100_000 * 10_000, 40, 1)  # its products keep a card busy
+    monkeypatch.setenv("NNFACTOR_CUDA_GRAPH", "1")
+    assert replays_graph("cuda", 100_000 * 10_000, 40, 1)
+    monkeypatch.setenv("NNFACTOR_CUDA_GRAPH", "0")
+    assert not replays_graph("cuda", 400, 4, 1)
+
+
+@pytest.mark.parametrize(
+    ("rule", "known"),
+    [
+        (hals, True),
+        (compose(partial(m_matrix, cg=4), partial(hals, sweeps=2)), True),
+        (partial(m_matrix, tol=1e-3), False),  # reads the host
+        (lambda F, block: F, False),
+    ],
+)
+def test_only_rules_that_are_known_are_replayed_by_default(rule, known, monkeypatch):
+    p = problem(2, (), seed=1)
+    asked = []
+    monkeypatch.setattr(graphs, "replays_graph", lambda *shape: bool(asked.append(shape)) or True)
+    terms = [Fit(as_data(p.X), p.modes)]
+    assert worth_capturing(terms, {"V": rule, "U1": hals}, p.factors) == known
+    assert asked == ([("cpu", p.X.numel(), p.factors["V"].shape[-1], 1)] if known else [])
+
+
+def test_what_cannot_be_recorded_runs_as_it_is_unless_it_must(caplog):
+    calls = []
+
+    def fail(work):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    def sweep(state):
+        calls.append(state)
+        return {"factors": {"V": state["factors"]["V"] + 1}}
+
+    state, replayed = {"factors": {"V": torch.zeros(2, 2)}}, capture(sweep, CPU, fail, must=False)
+    for _ in range(6):
+        state = replayed(state)
+    assert len(calls) == 6 and float(state["factors"]["V"][0, 0]) == 6
+    assert sum("not replayed" in record.message for record in caplog.records) == 1
+    strict = capture(sweep, CPU, fail)
+    for _ in range(2):
+        state = strict(state)
+    with pytest.raises(RuntimeError, match="not permitted"):
+        strict(state)
 
 
 def test_off_cuda_nothing_is_captured():
