@@ -254,8 +254,9 @@ def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) 
     For a component with a zero column any length is the same model: its mean is that of the longest component.
     """
     squares = torch.stack([square_norms(factors[name]).squeeze(-2) for name in (*names, last)], dim=-2)  # of Grams
-    if at_hand(squares) and bool((squares.amax(-2) <= APART**2 * squares.amin(-2)).all()):
-        return factors  # an answer at hand, and nearly always this one: all lengths are that near to each other
+    far = APART ** (2 + 2 / len(names))  # logarithms that are no further apart are that near to their mean
+    if at_hand(squares) and bool((squares.amax(-2) <= far * squares.amin(-2)).all()):
+        return factors  # an answer at hand, and nearly always this one
     logs = squares.log_().mul_(0.5)
     mean = logs.mean(-2, keepdim=True)
     mean = torch.where(mean == -inf, mean.amax(-1, keepdim=True), mean)
