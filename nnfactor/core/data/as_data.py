@@ -8,6 +8,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from .. import gpu
 from ..arrays import as_numbers, float_type, refuse_other_than_real, share_memory
 from .base import Data, power_of_two
 from .dense import Dense
@@ -62,11 +63,17 @@ def as_data(
 
 
 def as_scaled_data(
-    X: Any, device: torch.device | str | None = None, dtype: torch.dtype | None = None, *, signed: bool = False
+    X: Any,
+    device: torch.device | str | None = None,
+    dtype: torch.dtype | None = None,
+    *,
+    signed: bool = False,
+    fastest: bool = False,
 ) -> tuple[Data, Data, float]:
     """Read data as `as_data` does, and divide them by a power of two so that squares stay within the working range.
 
-    The division comes before the cast. Returns the data, the same undivided, and the divisor: 1 for usual data.
+    The division comes before the cast. Returns the data, the same undivided, and the divisor: 1 for usual data. With
+    `fastest`, the first is dense where that is faster than a sparse matrix: on a GPU (`core.gpu`).
     """
     if isinstance(X, Data):
         data, device, dtype = X, None, None
@@ -75,9 +82,10 @@ def as_scaled_data(
     reach = 30 if (dtype or data.dtype) == torch.float32 else 300
     scale = power_of_two(data.largest(), reach, lowest=-120 if data.read_in == torch.float32 else -1000)
     if scale == 1 and dtype in (None, data.dtype) and (device is None or torch.device(device) == data.device):
-        return data, data, scale
+        return (_fastest(data) if fastest and isinstance(data, Sparse) else data), data, scale
     divided = _place(data, 1 / scale, device, dtype)
-    return divided, divided if scale == 1 else _place(data, 1.0, device, None), scale
+    unscaled = divided if scale == 1 else _place(data, 1.0, device, None)
+    return (_fastest(divided) if fastest and isinstance(divided, Sparse) else divided), unscaled, scale
 
 
 def _read(X: Any, device: torch.device | str | None, dtype: torch.dtype | None, name: str, signed: bool) -> Data:
@@ -98,6 +106,13 @@ def _read(X: Any, device: torch.device | str | None, dtype: torch.dtype | None, 
     if dtype is not None:
         _refuse_cast(data.largest(), dtype, name)
     return data
+
+
+def _fastest(data: Sparse) -> Data:
+    """Make a sparse matrix dense where its products are faster then and it fits."""
+    stored, size, free = data.entries_read, data.dtype.itemsize, gpu.free_bytes(data.device)
+    full = gpu.stores_dense(data.device.type, data.shape, stored, size, free)
+    return Dense(data.rows.matrix.to_dense()) if full else data
 
 
 def _refuse_cast(largest: float, dtype: torch.dtype, name: str) -> None:

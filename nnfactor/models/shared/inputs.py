@@ -189,7 +189,7 @@ def read(
     weigh = None
     if mask is not None or weights is not None or missing is not None:
         X, weigh = hide(X, missing, mask, weights, loss_exponent(estimator) > 0, given, not reset)
-    data, unscaled, scale = as_scaled_data(X, device, dtype, signed=signed)
+    data, unscaled, scale = as_scaled_data(X, device, dtype, signed=signed, fastest=weigh is None)
     if weigh is not None:
         data, unscaled = (weigh(data), weigh(unscaled)) if scale != 1 else (weigh(data),) * 2
         return Inputs(data, unscaled, unscaled, scale, as_torch, given)
