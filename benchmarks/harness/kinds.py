@@ -26,6 +26,7 @@ from .words import unknown
 
 KINDS = {
     "batch_speed": "benchmarks.experiments.batch_speed",
+    "device": "benchmarks.experiments.device.experiment",
     "dpca": "benchmarks.experiments.dpca",
     "kernel_nmf": "benchmarks.experiments.kernel_nmf",
     "kernel_nmf_time": "benchmarks.experiments.kernel_nmf_time",

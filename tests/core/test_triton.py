@@ -19,8 +19,9 @@ from nnfactor.core.rules.hals import hals
 
 pytest.importorskip("triton")
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-needs_kernels = pytest.mark.skipif(
-    DEVICE == "cpu" and os.environ.get("TRITON_INTERPRET") != "1", reason="no GPU, and Triton was imported to compile"
+interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+needs_kernels = (
+    pytest.mark.gpu if DEVICE == "cuda" else pytest.mark.skipif(not interpreted, reason="neither GPU nor interpreter")
 )
 SHAPES = [(1, 1), (3, 2), (70, 5), (33, 17)]  # rows, columns: more than a tile, ranks beside powers of two
 
@@ -169,6 +170,22 @@ def test_torch_does_it_where_kernels_fail(monkeypatch, caplog):
         compiled._load_for_gpu.cache_clear()
     assert answers == [None] * 3
     assert sum("no compiler" in record.message for record in caplog.records) == 1  # told once
+
+
+@pytest.mark.gpu
+def test_a_fit_on_a_device_sweeps_by_triton(monkeypatch):
+    from nnfactor import NMF
+    from nnfactor.core.compiled import triton_columns
+
+    used, sweep = [], triton_columns.minimise_columns
+    monkeypatch.setattr(triton_columns, "minimise_columns", lambda *a: used.append(a[0].device.type) or sweep(*a))
+    X = torch.rand(300, 200, device=DEVICE)
+    fit = lambda: NMF(12, init="random", random_state=0, max_iter=30, tol=0).fit(X)
+    loss = fit().loss_
+    assert set(used) == {"cuda"}
+    monkeypatch.setenv("NNFACTOR_TRITON", "0")
+    used.clear()
+    assert fit().loss_ == pytest.approx(loss, rel=1e-3) and not used
 
 
 @pytest.mark.gpu

@@ -92,3 +92,18 @@ def test_it_goes_over_when_one_objective_falls_slowly_or_is_no_number():
         assert precision.refine(np.array([1.0]), np.array([np.nan]))
     with ProductPrecision(False) as precision:
         assert not precision.refine(np.array([1.0]), np.array([1.0]))
+
+
+@pytest.mark.gpu
+def test_a_fit_on_a_device_reaches_the_objective_of_float32():
+    from nnfactor import NMF
+
+    draw = torch.Generator("cuda").manual_seed(0)
+    rand = lambda *shape: torch.rand(*shape, generator=draw, device="cuda")
+    X = rand(2000, 20) @ rand(20, 1000) + 0.1 * rand(2000, 1000)
+    fit = lambda: NMF(20, init="random", random_state=0, max_iter=3000).fit(X)
+    plain, before = fit(), setting()
+    with tf32_first():
+        first = fit()
+    assert setting() == before and first.converged_
+    assert float(first.loss_) == pytest.approx(float(plain.loss_), rel=0.01)
