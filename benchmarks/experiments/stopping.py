@@ -104,7 +104,8 @@ def _rows(name: str, p: Parameters, context: Context) -> Iterator[Row]:
     y = hide_labels(labels, per_class(labels, 10, 0)) if len(labels) == X.shape[0] else None
     build = partial(getattr(nnfactor, model), k, random_state=context.settings.seed, device=context.settings.device)
     told, long = (build(**options, **how).fit(X, y) for how in ({}, {"tol": 0, "max_iter": p.iterations}))
-    (f, seconds), lowest = (long.history_[key][::10] for key in ("objective", "seconds")), min(long.loss_, told.loss_)
+    read, lowest = long.history_["iteration"] % 10 == 0, min(long.loss_, told.loss_)
+    f, seconds = (long.history_[key][read] for key in ("objective", "seconds"))
     least = float(max(1e-13, np.finfo(X.dtype).eps) * np.square(X.data).sum())  # no less is an excess
     stops = {"default": (told.loss_, told.n_iter_, told.history_["seconds"][-1])}
     for rule in p.rules:

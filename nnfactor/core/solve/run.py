@@ -124,7 +124,7 @@ def run(
         itself since the last reading, without a rise, stops and leaves the batch; so does one whose change is below
         1e-13 of `||X||^2` (float32: 1e-9). `tol=0` runs exactly `max_iter`.
     record_all : bool
-        One history row per iteration instead of one per reading (implied by `tol=0`); readings stay as rare.
+        One history row per iteration, not per reading. `tol=0` implies it, but for terms whose `value_reads_data`.
     max_seconds, callback : float, callable or list of them, optional
         Stop at the first reading after this time, or when `callback(Progress)`, called at every reading, is true.
     verbose, name, warn : int, str, bool
@@ -145,7 +145,8 @@ def run(
     """
     check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
     told = Audience(name, verbose, list_callbacks(callback))
-    record = Record(terms, factors, told, record_all or tol == 0, max_iter, max_seconds)
+    every_row = record_all or not (tol or any(term.value_reads_data for term in terms))
+    record = Record(terms, factors, told, every_row, max_iter, max_seconds)
     make = choose_sweeps(method, terms, rules, factors, cuda_graph)
     return _warn_of_limit(_run_on(make, factors, extra, record, (tol, every), checkpoint), name, max_iter, warn * tol)
 

@@ -45,6 +45,11 @@ class Term(ABC):
         return False
 
     @property
+    def value_reads_data(self) -> bool:
+        """Whether a value costs a pass over the data, where that of others comes from products that a sweep leaves."""
+        return False
+
+    @property
     def factor_names(self) -> tuple[str, ...]:
         """Names of the factors that the term depends on; its `modes` where a term says nothing else."""
         return self.modes

@@ -34,6 +34,11 @@ class BetaFit(DataTerm):
         """Whether a component may be rescaled: the model is the same product."""
         return True
 
+    @property
+    def value_reads_data(self) -> bool:
+        """Whether a value costs a pass over the data: every entry has a loss of its own."""
+        return True
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.beta <= 0 and self.data.smallest() <= 0:

@@ -67,7 +67,8 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         Stop when the objective fell by no more than tol times itself over 10 iterations, without a rise: neither a
         constant under the data nor the size of the start decides. With the default most fits end within 0.1 % of what
         a long run reaches. Nearly exact fits stop at changes below 1e-13 of `||X||^2` (float32: 1e-9). 0 runs exactly
-        `max_iter` iterations, without ConvergenceWarning, and records every one.
+        `max_iter` iterations, without ConvergenceWarning, and records every one (of losses other than Frobenius every
+        tenth: an objective of theirs costs a pass over the data; verbose=2 records all).
     transform_method : {"nnls", "pinv", "ridge"}
         How `transform` computes coefficients: exact nonnegative least squares (for other losses: the divergence
         itself), or least squares of any sign, by the pseudo-inverse of the bases or shrunk (see `ridge`). It is read

@@ -147,7 +147,7 @@ def test_the_objective_never_rises(kind, order, method):
     term = {"mu": BetaFit(data, names, 2.0), "kl": BetaFit(data, names, 1.0)}.get(method, Fit(data, names))
     rule = multiplicative if method in ("mu", "kl") else hals
     rules = {name: rule for name in (*names[1:], "V")}
-    kw = {"method": her} if method == "her" else {}
+    kw = {"record_all": True} | ({"method": her} if method == "her" else {})
     result = run([term], rules, dict(zip(names, factors, strict=True)), max_iter=40, tol=0, **kw)
     objective = result.history()["objective"]
     rise = np.diff(objective) if method != "her" else np.array([objective[-1] - objective[0]])

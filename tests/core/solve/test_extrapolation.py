@@ -404,8 +404,8 @@ def test_divergences_hardly_ever_rise():
         for seed in range(4):
             p = problem(2, seed=seed, zeros=0.3 * (seed % 2), shape=(20, 15))
             rules = dict.fromkeys(p.order_of_updates, multiplicative)
-            values = run([BetaFit(p.X, p.modes, beta)], rules, p.factors, method=bmme, max_iter=100, tol=0)
-            values = values.history()["objective"]
+            how = {"method": bmme, "max_iter": 100, "tol": 0, "record_all": True}
+            values = run([BetaFit(p.X, p.modes, beta)], rules, p.factors, **how).history()["objective"]
             rises.append(np.max(np.diff(values)) / values[0])
     assert max(rises) < 1e-3
 

@@ -72,7 +72,7 @@ def test_what_is_hidden_has_no_influence(name, share):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_loss_counts_what_is_seen_and_never_rises(name, share):
     H = HIDDEN[share]
-    model = MODELS[name](missing="nan").fit(np.where(H, np.nan, X))
+    model = MODELS[name](missing="nan").set_params(verbose=2).fit(np.where(H, np.nan, X))
     Y = torch.from_numpy(model.embedding_ @ model.components_)
     squares = np.where(H, 0, X - Y.numpy()) ** 2
     np.testing.assert_allclose(model.reconstruction_err_, np.sqrt(squares.sum()), rtol=1e-6)
@@ -172,7 +172,7 @@ def test_mini_batches_and_streams(name):
     Y = np.where(H, np.nan, X)
     long = {"max_iter": 400}
     full = MODELS[name](missing="nan").set_params(**long).fit(Y)
-    mini = MODELS[name](missing="nan").set_params(batch_size=10, **long).fit(Y)
+    mini = MODELS[name](missing="nan").set_params(batch_size=10, verbose=2, **long).fit(Y)
     assert np.diff(mini.history_["objective"]).max() <= 1e-9 * mini.history_["objective"][0]
     stream, other = MODELS[name](missing="nan"), MODELS[name]()
     for _ in range(15):

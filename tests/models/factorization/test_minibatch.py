@@ -212,7 +212,7 @@ FITS = {
 @pytest.mark.parametrize("name", FITS)
 def test_the_objective_never_rises_and_is_the_published_one(name):
     X, y = data(), labels(40)
-    model = FITS[name](batch_size=11, max_iter=12, tol=0, random_state=0).fit(X, y)
+    model = FITS[name](batch_size=11, max_iter=12, tol=0, random_state=0, verbose=2).fit(X, y)
     objective = model.history_["objective"]
     assert (np.diff(objective) <= 1e-9 * objective[0]).all()
     assert model.loss_ <= objective[-1] * (1 + 1e-9)
