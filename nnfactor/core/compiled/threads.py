@@ -13,9 +13,13 @@ import torch
 WORTH = 4_000_000  # operations of a part: fewer take less time than another thread needs to begin
 
 
-def jit(function: Callable) -> Callable:
-    """Compile at the first call, without the interpreter's lock; on disk, where a folder for that can be written."""
-    options: Any = {"nogil": True, "fastmath": {"contract"}, "error_model": "numpy"}
+def jit(function: Callable, reassociate: bool = False) -> Callable:
+    """Compile at the first call, without the interpreter's lock; on disk, where a folder for that can be written.
+
+    `reassociate`: sums may be added in any order, as vector instructions do.
+    """
+    allowed = {"contract", "reassoc", "nsz"} if reassociate else {"contract"}
+    options: Any = {"nogil": True, "fastmath": allowed, "error_model": "numpy"}
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder

@@ -100,6 +100,10 @@ class Stacked(DenseProducts):
         some = self._matrices[:, rows]
         return some if len(self.owner) == len(self.sets) else some.index_select(0, self._index)
 
+    def matrices(self, problems: int) -> tuple[Tensor, Sequence[int]]:
+        """Give the matrices of all sets, and the set of every problem."""
+        return self._matrices, self.owner
+
     def _floor(self) -> Tensor:
         least = lambda: floor_of(self.sets.flatten(1).amax(1)[self._index])[:, None, None]
         return self.cache("floor", (), least)
