@@ -8,6 +8,7 @@ from typing import cast
 from ...core import BetaFit, Fit, Rule, Term, bmme, compose, hals, her, multiplicative, projected_gradient, step
 from ...core.data.base import Data
 from ...core.data.weighted import Weighted
+from ...core.solve.extrapolation import LONGER_STEP
 from ...core.solve.run import Method
 from ...core.terms.rowwise_fit import RowwiseFit
 from .parameters import one_of
@@ -65,7 +66,7 @@ def unsupervised_method(solver: str, beta: float) -> Method:
     """Choose what makes a sweep: with momentum under "auto", else plain."""
     if solver != "auto":
         return step
-    return her if beta == 2 else bmme
+    return her if beta == 2 else partial(bmme, step=LONGER_STEP)
 
 
 def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, mostly_zero: bool = False) -> Rule:
