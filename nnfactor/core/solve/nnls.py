@@ -1,7 +1,7 @@
 """Coefficients of samples on fixed bases: nonnegative least squares, unconstrained, and other divergences."""
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import partial, reduce
 from itertools import repeat
 from typing import cast
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..block import Block, Quad
+from ..cache import tiny
 from ..data.base import Data, slices
 from ..data.weighted import Weighted
 from ..factors import (
@@ -30,7 +31,10 @@ from ..terms.beta import BetaFit
 
 CHUNK = 1 << 23  # entries of the masked systems held at once
 TIE = 1e-10  # raises a unit diagonal: residuals grow by as little, and rounding moves coefficients by 1e-6
-STRETCH = 10  # multiplicative steps between two looks at the rows
+STRETCH, LONGER = 10, 1.9  # multiplicative steps between two looks at the rows, and how far they go
+HESSIANS = 1 << 19  # numbers whose products are the Hessians of some rows, held at once
+NEWTON, PIVOTS, HALVINGS = 50, 10, 40  # steps at most, active sets in each, and halvings of it
+NEAR = 0.01  # relative change of the model in a step, below which the next changes are far smaller
 LIFT = 1e-3  # zeros of a start become this share of one that knows the sum of a row only: else they would stay
 
 
@@ -195,31 +199,58 @@ def divergence_coefficients(
     tol: float = 1e-6,
     max_iter: int = 1000,
     penalties: Sequence[Term] = (),
-    within: Callable[[Tensor], Tensor] = lambda V: V,
+    within: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0 by the multiplicative rule: convex for 1 <= beta <= 2.
+    """`min sum d_beta(X, [[V, U1, ...]])` over V >= 0: convex for 1 <= beta <= 2.
 
-    Plus `penalties` of the factor `"mode 0"`, and `within` bounds of its entries: the majoriser is a sum over entries,
-    so that its minimiser, clipped, is the one within bounds.
-    Without a `start` (n, k) all coefficients of a row begin equal. A row settles when `STRETCH` steps change none of
-    its coefficients by more than `tol` times the largest; it stays as it is, and leaves when half of them have: its
-    coefficients do not depend on the batch. `max_iter` are the steps in all. A coefficient that becomes NaN or infinite
-    raises a FloatingPointError.
+    Plus `penalties` of the factor `"mode 0"`, and `within` bounds of its entries. Kullback-Leibler of dense samples
+    with neither is solved by Newton's method, in float64; all else, and rows which that leaves, by the multiplicative
+    rule, whose majoriser is a sum over entries, so that its minimiser, clipped, is the one within bounds.
+
+    Without a `start` (n, k) all coefficients of a row begin equal. A row settles when a Newton step, or `STRETCH`
+    multiplicative ones, change none of its coefficients by more than `tol` times the largest; it stays as it is, and
+    leaves when half of them have: its coefficients do not depend on the batch. `max_iter` are the steps in all. A
+    coefficient that becomes NaN or infinite raises a FloatingPointError.
     """
-    modes = tuple(f"mode {b}" for b in range(data.order))
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()
     F = scale / torch.where(heights > 0, heights, 1)
-    F = as_factor(within(F if start is None else torch.maximum(start, LIFT * F)))
-    V = clone_factor(F)
-    fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], map(as_factor, bases), strict=True))
-    rows = at = torch.arange(len(V), device=data.device)  # those that have not settled: in V, and in F
+    F = F if start is None else torch.maximum(start, LIFT * F)
+    V = clone_factor(as_factor(F if within is None else within(F)))
+    rows = torch.arange(len(V), device=data.device)  # those that have not settled
+    if beta == 1 and not penalties and within is None and not data.weighted:
+        rows = _newton_coefficients(data, bases, V, tol, max_iter)
+        data = data if len(rows) == len(V) else data.take(rows)
+    if len(rows):
+        descend = partial(_descend, beta=beta, tol=tol, max_iter=max_iter, penalties=penalties, within=within)
+        descend(data, list(map(as_factor, bases)), V, rows)
+    bad = int((~V.isfinite()).any(1).sum())
+    if bad:
+        raise FloatingPointError(f"coefficients of {bad} of {len(V)} samples became NaN or infinite; rescale X")
+    return V
+
+
+def _descend(
+    data: Data,
+    bases: Sequence[Tensor],
+    V: Tensor,
+    rows: Tensor,
+    beta: float,
+    tol: float,
+    max_iter: int,
+    penalties: Sequence[Term],
+    within: Callable[[Tensor], Tensor] | None,
+) -> None:
+    """Improve some rows of V, those of the data, by the multiplicative rule, in place."""
+    modes = tuple(f"mode {b}" for b in range(data.order))
+    fit, fixed = BetaFit(data, modes, beta), dict(zip(modes[1:], bases, strict=True))
+    F, at = select_rows(V, rows), torch.arange(len(rows), device=data.device)  # where those that go on are in F
     for done in range(0, max_iter, STRETCH):
         before = F
         for _ in range(min(STRETCH, max_iter - done)):
-            here = {modes[0]: F, **fixed}
-            F = within(multiplicative(F, add_blocks([fit, *penalties], here, modes[0])))
+            F = multiplicative(F, add_blocks([fit, *penalties], {modes[0]: F, **fixed}, modes[0]), step=LONGER)
+            F = F if within is None else within(F)
         write_rows(V, rows, select_rows(F, at))
         going = ((F - before).abs() > tol * F.amax(1, keepdim=True)).any(1)[at]
         rows, at = rows[going], at[going]
@@ -228,7 +259,103 @@ def divergence_coefficients(
         if 2 * len(rows) <= len(F):  # all the copies together are one of X
             data, F, at = data.take(at), select_rows(F, at), torch.arange(len(rows), device=data.device)
             fit = BetaFit(data, modes, beta)
-    bad = int((~V.isfinite()).any(1).sum())
-    if bad:
-        raise FloatingPointError(f"coefficients of {bad} of {len(V)} samples became NaN or infinite; rescale X")
-    return V
+
+
+def _newton_coefficients(data: Data, bases: Sequence[Tensor], V: Tensor, tol: float, max_iter: int) -> Tensor:
+    """Improve the sample factor V by Newton's method, in place; return the rows that have not settled."""
+    X, Z = data.samples(), khatri_rao([F.double() for F in bases])
+    everything = torch.arange(len(V), device=V.device)
+    if not isinstance(X, Tensor) or len(Z) < Z.shape[1]:  # too few features to determine coefficients
+        return everything
+    used, floor, left = (Z > 0).any(1), data.largest() * torch.finfo(V.dtype).eps ** 2, []
+    Z, every = Z[used], bool(used.all())  # the others cost what they cost
+    for some in slices(len(V), max(1, HESSIANS // max(1, Z.numel()))):
+        rows = X[some].flatten(1)
+        rows = (rows if every else rows[:, used]).double()
+        F, settled = _newton(rows, Z, V[some].double(), tol, min(NEWTON, max_iter), max(floor, tiny(V.dtype)))
+        write_rows(V, everything[some], F.to(V.dtype))
+        left.append(everything[some][~settled])
+    return torch.cat(left)
+
+
+def _newton(X: Tensor, Z: Tensor, F: Tensor, tol: float, max_iter: int, floor: float) -> tuple[Tensor, Tensor]:
+    """Minimise `sum y - x log y`, `y = F Z'`, for every row of F, and tell which rows have settled.
+
+    The Hessian in a row, `Z' diag(x / y^2) Z`, has k^2 numbers, for which float32 is enough: it decides how many steps
+    there are, not where they end. A step that is not lower is halved.
+    """
+    s, done = Z.sum(0), torch.zeros(len(F), dtype=torch.bool, device=F.device)
+    narrow = Z.float()
+    for _ in range(max_iter):
+        Y = (F @ Z.mT).clamp_(min=floor)
+        R = X / Y
+        plus = R @ Z
+        G = ((narrow.mT * (R / Y).float().unsqueeze(1)) @ narrow).double()
+        D = _newton_direction(G, s - plus, F)
+        t, largest = _step_lengths(X, Y, D @ Z.mT)
+        new = (F + t * D).clamp_(min=0)
+        finite = new.isfinite().all(1)  # NaN settles nothing
+        new = torch.where((finite & ~done).unsqueeze(1), new, F)
+        near = (new - F).abs() <= tol * new.amax(1, keepdim=True)
+        done = done | (near.all(1) & finite & ((t == 1) & (largest < NEAR)).squeeze(1))
+        F = new
+        if bool(done.all()):
+            break
+    return F, done
+
+
+def _newton_direction(G: Tensor, g: Tensor, F: Tensor) -> Tensor:
+    """Minimise `g' d + d' G d / 2` over `d >= -F` for every row.
+
+    Entries that would become negative are moved to zero, and the others once more. Where bases are nearly dependent
+    that may go uphill: such rows are solved exactly, and where rounding decides, every entry goes by itself.
+    """
+    zero = (F <= 0) & (g >= 0)
+    D = -F
+    for _ in range(PIVOTS):
+        free = ~zero
+        right = torch.where(free, _multiply_rows(torch.where(zero, F, 0), G) - g, 0)
+        masked = torch.where(free.unsqueeze(-1) & free.unsqueeze(-2), G, 0) + torch.diag_embed(zero.to(G.dtype))
+        D = torch.where(free, solve_spd(masked, right.unsqueeze(-1)).squeeze(-1), -F)
+        low = free & (F + D < 0)
+        if not bool(low.any()):
+            break
+        zero = zero | low
+    D = torch.where(F + D < 0, -F, D)
+    uphill = _climbs(G, g, D)
+    if bool(uphill.any()):
+        D[uphill] = nnls(G[uphill], _multiply_rows(F[uphill], G[uphill]) - g[uphill]) - F[uphill]
+        uphill = _climbs(G, g, D)
+        alone = torch.maximum(divide(-g, torch.diagonal(G, dim1=-2, dim2=-1)), -F)
+        D = torch.where(uphill.unsqueeze(1), alone, D)
+    return D
+
+
+def _climbs(G: Tensor, g: Tensor, D: Tensor) -> Tensor:
+    """Tell in which rows a step falls by less than a tenth of what its curvature lets expect."""
+    return (g * D).sum(1) > -0.1 * (_multiply_rows(D, G) * D).sum(1)
+
+
+def _step_lengths(X: Tensor, Y: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+    """Halve steps until `sum y - x log y` has fallen, `(r, 1)`, and give the largest relative change of a y in each.
+
+    No y shrinks below a tenth: near 0 it would double in every further step. Where none changes by more than a third,
+    two derivatives tell that the step lowers the divergence, and logarithms are not needed.
+    """
+    relative, total = change / Y, change.sum(1, keepdim=True)
+    relative = torch.where(X > 0, relative, 0)
+    least, largest = relative.amin(1, keepdim=True), relative.abs().amax(1, keepdim=True)
+    t = (0.9 / (-least).clamp(min=0.9)).clamp(max=1)
+    weighted = X * relative
+    slope = total - weighted.sum(1, keepdim=True)
+    curvature = (weighted * relative).sum(1, keepdim=True)
+    if bool(((slope + 0.7 * curvature <= 0) & (largest < 0.3)).all()):
+        return t, largest
+    noise = torch.finfo(Y.dtype).eps * weighted.abs().sum(1, keepdim=True)
+    for _ in range(HALVINGS):
+        fall = t * total - (X * torch.log1p(t * relative)).sum(1, keepdim=True)
+        rises = ~(fall <= 1e-4 * t * slope + noise)
+        if not bool(rises.any()):
+            break
+        t = torch.where(rises, t / 2, t)
+    return t, largest

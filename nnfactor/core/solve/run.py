@@ -144,9 +144,8 @@ def run(
         Arguments that do not fit together; the message says what would work.
     """
     check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
-    told = Audience(name, verbose, list_callbacks(callback))
     every_row = record_all or not (tol or any(term.value_reads_data for term in terms))
-    record = Record(terms, factors, told, every_row, max_iter, max_seconds)
+    record = Record(terms, factors, Audience(name, verbose, list_callbacks(callback)), every_row, max_iter, max_seconds)
     make = choose_sweeps(method, terms, rules, factors, cuda_graph)
     return _warn_of_limit(_run_on(make, factors, extra, record, (tol, every), checkpoint), name, max_iter, warn * tol)
 

@@ -208,7 +208,7 @@ def _divergence_coefficients_within(
     unit = power(scale, beta)
     terms = [p.term("mode 0", p.weight * scale**p.degree / unit, data.shape[0]) for p in penalties if _of_rows(p)]
     tol, most = float(estimator.transform_tol), int(estimator.transform_max_iter)
-    return divergence_coefficients(data, bases, beta, None, tol, most, terms, box or (lambda V: V))
+    return divergence_coefficients(data, bases, beta, None, tol, most, terms, box)
 
 
 def _of_rows(penalty: Penalty) -> bool:
