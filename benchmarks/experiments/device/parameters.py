@@ -39,7 +39,7 @@ class Parameters:
     restarts: tuple[int, ...] = (100, 1000)
     shrink: int = 1
     iterations: int = 40
-    repeats: int = 5
+    repeats: int = 3
     tests: tuple[str, ...] = ("tests",)
 
     def __post_init__(self) -> None:

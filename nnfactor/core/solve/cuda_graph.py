@@ -70,6 +70,8 @@ def worth_capturing(terms: Sequence[Any], rules: Mapping[str, Rule], factors: Ma
     used = [one for rule in rules.values() for one in list_rules(rule)]
     if not all(rule in REPLAYABLE and not {*REPLAYABLE[rule]} & {*settings} for rule, settings in used):
         return False
+    if any(F.dim() > 1 and name not in rules for name, F in factors.items()):
+        return False  # products of a frozen factor are kept; a graph would compute them in every replay
     data = [term.data for term in terms if isinstance(getattr(term, "data", None), Data)]
     if not data or any(X.weighted for X in data):
         return False
@@ -125,7 +127,7 @@ def cuda_graph(work: Callable[[], Any], device: torch.device) -> Callable[[], An
             work()
         current.wait_stream(side)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
+        with torch.cuda.graph(graph, stream=side, capture_error_mode="thread_local"):  # others may go on meanwhile
             work()
     return graph.replay
 

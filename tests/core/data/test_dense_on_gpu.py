@@ -57,3 +57,13 @@ def test_entries_that_are_missing_stay_so(on_a_card):
     X = matrix()
     model = NMF(3, missing="unstored", init="random", random_state=0, max_iter=30).set_params(tol=0).fit(X)
     assert np.isfinite(model.loss_)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("density", [0.02, 0.3])
+def test_both_ways_of_storage_agree_on_a_device(density, monkeypatch):
+    X, losses = matrix(density), []
+    for value in ("0", "1"):
+        monkeypatch.setenv("NNFACTOR_DENSE", value)
+        losses.append(NMF(3, init="random", random_state=0, max_iter=30, tol=0, device="cuda").fit(X).loss_)
+    assert losses[1] == pytest.approx(losses[0], rel=1e-8)

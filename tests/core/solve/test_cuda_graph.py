@@ -177,9 +177,11 @@ def test_only_rules_that_are_known_are_replayed_by_default(rule, known, monkeypa
     p = problem(2, (), seed=1)
     asked = []
     monkeypatch.setattr(graphs, "replays_graph", lambda *shape: bool(asked.append(shape)) or True)
+    p.factors = {name: p.factors[name] for name in p.modes}
     terms = [Fit(as_data(p.X), p.modes)]
     assert worth_capturing(terms, {"V": rule, "U1": hals}, p.factors) == known
     assert asked == ([("cpu", p.X.numel(), p.factors["V"].shape[-1], 1)] if known else [])
+    assert not worth_capturing(terms, {"V": rule}, p.factors)  # products of U1 are kept, which is frozen
 
 
 def test_what_cannot_be_recorded_runs_as_it_is_unless_it_must(caplog):
