@@ -1,5 +1,6 @@
 """Beta-divergences entry by entry (Fevotte and Idier 2011): the loss, and the two ratios its gradient is made of."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -9,11 +10,21 @@ def loss(x: Tensor, y: Tensor, beta: float) -> Tensor:
     if beta == 2:
         return (x - y).square()
     if beta == 1:
-        ratio = x / y
-        return x * ratio.clamp(min=torch.finfo(ratio.dtype).tiny).log() - x + y  # `xlogy` takes twice as long
+        ratio, least = x / y, torch.finfo(y.dtype).tiny  # `xlogy` takes twice as long as a floor and a logarithm
+        if ratio.requires_grad:
+            return x * ratio.clamp(min=least).log() - x + y
+        return _log_in_place(ratio.clamp_(min=least)).mul_(x).sub_(x).add_(y)  # new tensors cost more than sums
     if beta == 0:
         return x / y - (x / y).log() - 1
     return (x.pow(beta) + (beta - 1) * y.pow(beta) - beta * x * y.pow(beta - 1)) / (beta * (beta - 1))
+
+
+def _log_in_place(Z: Tensor) -> Tensor:
+    """Compute logarithms over their arguments: on few threads numpy's take a third of the time of torch's."""
+    if type(Z) is Tensor and Z.is_cpu and torch.get_num_threads() < 4:
+        np.log(Z.numpy(), out=Z.numpy())
+        return Z
+    return Z.log_()
 
 
 def ratios(x: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor | None]:
