@@ -61,7 +61,7 @@ def divergence(X: Tensor, owner: Sequence[int], sides: Sequence[Tensor], floor: 
         return divergence(X.mT, owner, sides[::-1], floor)
     V, U, arrays = _arrays(X, owner, sides, floor)
     (B, k, n), m = V.shape, U.shape[2]
-    parts = torch.zeros(B, -(-n // int(CHUNK)), dtype=torch.float64)
+    parts = torch.zeros(B, -(-n // int(CHUNK)), dtype=torch.float64, device="cpu")
     call_in_parts(_sum_divergence, parts.numel(), 2.0 * B * n * m * (k + 10), *arrays, parts.numpy())
     return parts.sum(1).view(sides[0].shape[:-2])
 

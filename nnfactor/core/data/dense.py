@@ -99,7 +99,7 @@ class DenseProducts(Data):
 
     def _problems(self, factors: Sequence[Tensor]) -> tuple[Tensor, Sequence[int], Sequence[Tensor], Tensor]:
         """Give the matrices, that of every problem, both groups of factors and the floor of the model."""
-        floor = torch.as_tensor(self._floor(), dtype=factors[0].dtype)
+        floor = torch.as_tensor(self._floor(), dtype=factors[0].dtype, device=factors[0].device)
         return *self.matrices(prod(factors[0].shape[:-2])), self._groups(factors), floor
 
     def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
