@@ -74,7 +74,7 @@ class ConstrainedNMF(Factorization):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         groups, k = learnt["groups"], int(self.n_components)
-        rule = unsupervised_rule(self.solver, 2, k)
+        rule = unsupervised_rule(self.solver, 2)
         term = GroupedFit(inputs.data, ("Z", "U1"), groups)
         shapes = {"Z": (len(groups.sizes), k), "U1": (inputs.data.shape[1], k)}
         return cp_model(inputs, self.n_components, [term], {"U1": rule, "Z": rule}, shapes=shapes, embed=groups.spread)

@@ -152,7 +152,7 @@ class KernelNMF(InFeatureSpace):
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, unit, names = learnt["data"], learnt["kernel_"].root_unit, ("V", "U1")
-        rule = unsupervised_rule(self.solver, 2, self.n_components)
+        rule = unsupervised_rule(self.solver, 2)
         shapes = dict.fromkeys(names, (data.shape[0], int(self.n_components)))
         scales, rules = (unit, 1.0), {"U1": rule, "V": rule}
         return Model([Fit(data, names)], rules, shapes, [data], scales, power(unit, 2.0), shares_scales=False)

@@ -49,11 +49,11 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
         A number is the beta of a beta-divergence; 2 is "frobenius", 1 "kullback-leibler" (or "kl"), 0 "itakura-saito".
         beta <= 0 needs data without zeros.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
-        "auto" extrapolates. Frobenius: HALS with restarts (Ang and Gillis 2019), 4 sweeps for one product with the
-        data, 6 from 40 components on, 5 for tensors, 2 for a matrix with more than nine zeros in ten, however it is
-        stored: measured, these take the least time. Other losses: multiplicative with Nesterov's weights (Hien, Leplat
-        and Gillis 2024), about half the iterations; proved for 1 <= beta <= 2; under Kullback-Leibler steps are
-        1.3 times as long as in the proof, which saves a fifth of them. The objective can rise for an iteration;
+        "auto" extrapolates. Frobenius: HALS with restarts (Ang and Gillis 2019), 6 sweeps for one product with the
+        data, 5 for tensors, 4 for a matrix with more than nine zeros in ten, however it is stored: measured, these take
+        the least time. Other losses: multiplicative with Nesterov's weights (Hien, Leplat and Gillis 2024), about half
+        the iterations; proved for 1 <= beta <= 2; under Kullback-Leibler steps are 1.3 times as long as in the proof,
+        which saves a fifth of them. The objective can rise for an iteration;
         what is recorded and published is a pair of nonnegative factors and its objective, never an extrapolated point.
         The others are plain and monotone: "hals" (one sweep per product; Cichocki and Phan 2009), "multiplicative"
         (= "mu"; zeros are absorbing) and "projected". Losses other than Frobenius take "auto" and "multiplicative".
@@ -247,7 +247,7 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
         data, beta = inputs.data, learnt["_beta"]
         mostly_zero = (self.solver, beta, data.order) == ("auto", 2, 2) and filled_share(data) < MOSTLY_ZERO
-        rule = unsupervised_rule(self.solver, beta, self.n_components, data.order, mostly_zero)
+        rule = unsupervised_rule(self.solver, beta, data.order, mostly_zero)
         V, *bases = names = mode_names(data)
         rules, method = dict.fromkeys([*bases, V], rule), unsupervised_method(self.solver, beta)
         term = fit_term(data, names, beta, rule, int(self.n_components))

@@ -31,7 +31,7 @@ class SemiNMF(Factorization):
     n_components : int
         Rank k; may exceed both dimensions.
     solver : {"auto", "multiplicative", "mu", "hals", "projected"}
-        For V. "auto": HALS with 4 sweeps (6 from 40 components on) for one product with the data, as in `NMF`; "hals"
+        For V. "auto": HALS with 6 sweeps for one product with the data, as in `NMF`; "hals"
         is one sweep. "multiplicative" (= "mu") is the printed rule
         `V *= sqrt[ ((XU)+ + V(U'U)-) / ((XU)- + V(U'U)+) ]`: entries that belong at 0, as those of zero samples, creep
         there in hundreds of iterations, and zeros are absorbing.
@@ -78,7 +78,7 @@ class SemiNMF(Factorization):
         return True
 
     def _model(self, inputs: Inputs, learnt: Learnt) -> Model:
-        rule = unsupervised_rule(self.solver, 2, self.n_components)
+        rule = unsupervised_rule(self.solver, 2)
         printed = partial(multiplicative, power=float(self.exponent))
         own = printed if rule is multiplicative else compose(_cleared, rule)
         rules: dict[str, Rule] = {"U1": unconstrained, "V": own}

@@ -178,7 +178,7 @@ class Coupled(Factorization):
         terms = [WeightedFit(X, names, w) for X, names, w in zip(data, modes, relative, strict=True)]
         sample, *others = shapes
         lengths = Lengths(tuple(shapes), modes, APART)
-        rules = dict.fromkeys([*others, sample], unsupervised_rule(self.solver, 2, k, order=3))
+        rules = dict.fromkeys([*others, sample], unsupervised_rule(self.solver, 2, order=3))
         method = partial(her, bound=lengths.bound) if self.solver == "auto" else step
         scales = _scales(list(shapes), modes, [view.scale for view in inputs.views])
         ordered = partial(sort_coupled, tuple(shapes), modes, tuple(relative)) if self.max_iter else list

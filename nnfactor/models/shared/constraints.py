@@ -27,7 +27,7 @@ from .base import mode_names, power
 from .fitting import Model
 from .parameters import loss_exponent, nonnegative
 
-STEPS = 10  # of projected gradient for one product with the data: HALS takes 4 sweeps, of which each is two steps' work
+STEPS = 10  # of projected gradient for one product with the data: HALS takes 6 sweeps, of which each is two steps' work
 
 
 class Constraints:

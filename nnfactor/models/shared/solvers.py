@@ -69,7 +69,7 @@ def unsupervised_method(solver: str, beta: float) -> Method:
     return her if beta == 2 else partial(bmme, step=LONGER_STEP)
 
 
-def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 2, mostly_zero: bool = False) -> Rule:
+def unsupervised_rule(solver: str, beta: float, order: int = 2, mostly_zero: bool = False) -> Rule:
     """Choose the rule of a solver name in models without graphs; `mostly_zero`: the data's entries, stored or not."""
     named: dict[str, Rule] = {
         "multiplicative": multiplicative,
@@ -86,5 +86,5 @@ def unsupervised_rule(solver: str, beta: float, n_components: int, order: int = 
                 "or 'auto'"
             )
         return multiplicative
-    sweeps = 5 if order > 2 else 2 if mostly_zero else 6 if n_components >= 40 else 4
+    sweeps = 5 if order > 2 else 4 if mostly_zero else 6
     return named.get(solver) or partial(hals, sweeps=sweeps)
