@@ -10,6 +10,7 @@ from .version import VERSION as __version__
 
 if TYPE_CHECKING:
     from . import callbacks, core, graphs, io, kernels, metrics, models, penalties
+    from .core.data.chunked.storage import Chunked
     from .io.model_files import load
     from .models import *  # noqa: F403
     from .models.shared.batch import batch_fit
@@ -52,11 +53,13 @@ PLACES = {
     **dict.fromkeys(("callbacks", "core", "graphs", "io", "kernels", "metrics", "models", "penalties")),
     **dict.fromkeys(MODELS, ".models"),
     **dict.fromkeys(("Consensus", "RankSelection", "consensus", "select_rank"), ".selection"),
+    "Chunked": ".core.data.chunked.storage",
     "batch_fit": ".models.shared.batch",
     "load": ".io.model_files",
 }
 
 __all__ = [
+    "Chunked",
     "Consensus",
     "RankSelection",
     "__version__",

@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from tables import MIXED, MODELS, RULES, STORAGES, TENSORS, TERMS, problem
+from tables import CHUNKED_TENSORS, MIXED, MODELS, RULES, STORAGES, TENSORS, TERMS, problem
 
 from nnfactor.core import (
     L1,
@@ -167,6 +167,7 @@ def test_slabs_of_a_wide_factor_change_nothing():
     [
         *((s, 2, (0.5, 1, 1.5, 2, 3)) for s in STORAGES.values()),
         *((s, n, (1, 2)) for s in TENSORS.values() for n in (3, 4, 5)),
+        *((s, n, (0.5, 1, 2, 3)) for s in CHUNKED_TENSORS.values() for n in (3, 4, 5)),
     ],
 )
 def test_storage_kinds_agree(storage, order, betas):

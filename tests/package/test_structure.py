@@ -17,6 +17,7 @@ CHAIN = [
         "nnfactor.core.arguments",
         "nnfactor.core.arrays",
         "nnfactor.core.cache",
+        "nnfactor.core.free_memory",
         "nnfactor.core.gpu",
         "nnfactor.core.tf32",
     ),
@@ -133,7 +134,7 @@ def test_no_private_name_is_imported():
 
 
 def test_storage_kinds_are_told_apart_in_their_folder_only():
-    kinds = {"Dense", "Sparse", "SparseTensor", "CSR"}
+    kinds = {"Chunked", "Dense", "Sparse", "SparseTensor", "CSR"}
     outside = [p for p in FILES if "nnfactor/core/data" not in p.as_posix()]
     calls = [(p, n) for p in outside for n in ast.walk(tree(p)) if isinstance(n, ast.Call) and len(n.args) == 2]
     asked = [(p, n) for p, n in calls if isinstance(n.func, ast.Name) and n.func.id == "isinstance"]

@@ -12,6 +12,7 @@ from nnfactor.core import (
     L2,
     L21,
     BetaFit,
+    Chunked,
     Fit,
     Graph,
     Laplacian,
@@ -172,6 +173,17 @@ STORAGES = {
     "csc": lambda X: as_data(sp.csc_matrix(X)),
     "coo, duplicates": lambda X: as_data(_doubled(X)),
     "torch csr": lambda X: as_data(quiet_csr(X)),
+    "chunked": lambda X: Chunked(X, n_rows=3),
+    "chunked, single rows": lambda X: Chunked(X, n_rows=1),
+    "chunked, whole": lambda X: Chunked(X),
+    "chunked, parts": lambda X: Chunked([X[:2], X[2:3], X[3:]], n_rows=2),
+    "chunked, csr": lambda X: Chunked(sp.csr_array(X), n_rows=2),
+    "chunked, sparse parts": lambda X: Chunked([sp.csc_array(X[:3]), sp.coo_array(X[3:])], n_rows=4),
+}
+
+CHUNKED_TENSORS = {  # of order 3 and more, dense: every beta
+    "chunked": lambda X: Chunked(X, n_rows=3),
+    "chunked, single rows": lambda X: Chunked(torch.from_numpy(X), n_rows=1),
 }
 
 TENSORS = {  # of order 3 and more

@@ -1,7 +1,7 @@
 """Data from whatever users hold, dense or sparse: checked, cast and placed on a device, or refused with a reason."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -73,10 +73,14 @@ def as_scaled_data(
     """Read data as `as_data` does, and divide them by a power of two so that squares stay within the working range.
 
     The division comes before the cast. Returns the data, the same undivided, and the divisor: 1 for usual data. With
-    `fastest`, the first is dense where that is faster than a sparse matrix: on a GPU (`core.gpu`).
+    `fastest`, the first is dense where that is faster than a sparse matrix: on a GPU (`core.gpu`). Of
+    `Data` only those that are read in blocks go to another device or dtype.
     """
     if isinstance(X, Data):
-        data, device, dtype = X, None, None
+        data = X if X.in_memory else cast(Any, X).placed(device, dtype)
+        if not data.in_memory and data.read_in != data.dtype:
+            _refuse_cast(data.largest(), data.dtype, "X")
+        device = dtype = None
     else:
         data = _read(X, device, dtype, "X", signed)
     reach = 30 if (dtype or data.dtype) == torch.float32 else 300

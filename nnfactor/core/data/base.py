@@ -4,7 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import reduce
 from math import floor, frexp, inf, ldexp, prod
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -58,6 +58,8 @@ class Data(TuckerProducts, ABC):
         Whether entries count differently, or not at all; what needs whole samples refuses such data.
     relaxes : bool
         Whether so many entries are hidden, or weigh little, that longer steps than a majoriser's save time.
+    in_memory : bool
+        Whether the entries are held; of data that are read in blocks `samples` refuses what is too large to hold.
     stack_key : hashable
         Equal for data sets that `Stacked` can hold as one. None: never stacked.
     """
@@ -67,6 +69,7 @@ class Data(TuckerProducts, ABC):
     peak = 1.0
     weighted = False
     relaxes = False
+    in_memory = True
     stack_key: Hashable = None
     floor: float | Tensor | None = None
 
@@ -200,7 +203,7 @@ def summary(data: Data) -> Tensor:
     """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
 
     def summarize() -> Tensor:
-        low, high, total, count = torch.stack([_summarize(X) for X in data.entries()]).unbind(1)
+        low, high, total, count = torch.stack([summarize_entries(X) for X in data.entries()]).unbind(1)
         return torch.stack([low.min(), high.max(), total.sum(), count.sum()]).to(data.device)
 
     return data.cache("summary", (), summarize)
@@ -218,6 +221,8 @@ def rows_at_once(data: Data, columns: int) -> int:
 
 def sample_sqnorms(data: Data) -> Tensor:
     """Compute `||x_i||^2` for every sample, `(n,)`, float64."""
+    if not data.in_memory:
+        return torch.cat([sample_sqnorms(block) for _, block in cast(Any, data).blocks()])
     X = data.samples()
     if sp.issparse(X):
         return torch.from_numpy(X.astype(np.float64).power(2).sum(axis=1)).to(data.device)
@@ -300,5 +305,6 @@ def times_power(value: float, scale: float, exponent: float) -> float:
         return inf
 
 
-def _summarize(X: Tensor) -> Tensor:
+def summarize_entries(X: Tensor) -> Tensor:
+    """Find the smallest and the largest of some entries, their sum and how many are not 0: `(4,)`, float64."""
     return torch.stack([*(v.double() for v in X.aminmax()), X.sum(dtype=torch.float64), X.count_nonzero().double()])

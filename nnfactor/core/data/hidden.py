@@ -62,6 +62,11 @@ def _split(
     if isinstance(X, Data):
         if weights is not None:
             raise ValueError("weights go with arrays; X is Data. Hand in what it was made of")
+        if missing is not None and not X.in_memory:
+            raise ValueError(
+                f"missing={missing!r} goes with arrays in memory; X is {type(X).__name__}, whose blocks have no "
+                "missing entries. Fill them, leave missing out, or hand in an array"
+            )
         return X, None, True
     weights = None if weights is None else _read_weights(weights, X, shape or X.shape)
     if is_sparse(X):

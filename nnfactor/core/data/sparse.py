@@ -23,9 +23,12 @@ class Sparse(StoredEntries):
     X : scipy CSR (n, m)
         Canonical: sorted indices, no entry twice.
     device, dtype : of the products
+    lazy : bool
+        Whether the transpose is made when it is asked for: of a matrix that is used once.
     """
 
-    def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype) -> None:
+    def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype, lazy: bool = False) -> None:
+        self.lazy = lazy
         super().__init__(X, X.shape, device, dtype)
 
     def samples(self) -> sp.csr_array:

@@ -29,6 +29,7 @@ class StoredEntries(Data):
     of X stays on the host, in the precision that it was read in; on the CPU `rows` share its memory if dtypes agree.
     """
 
+    lazy = False  # whether the transpose is made when it is asked for
     direct_up_to = float("inf")  # entries up to which the residual of a nearly exact fit is summed over all of them
 
     def __init__(self, X: sp.csr_array, shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> None:
@@ -37,8 +38,15 @@ class StoredEntries(Data):
         self._place(narrow_csr(X))
 
     def _place(self, X: sp.csr_array) -> None:
-        self._host = X
-        self.rows, self.columns = (CSR.from_scipy(S, self.device, self.dtype) for S in (X, X.T.tocsr()))
+        self._host, self.rows = X, CSR.from_scipy(X, self.device, self.dtype)
+        self._columns = None if self.lazy else CSR.from_scipy(X.T.tocsr(), self.device, self.dtype)
+
+    @property
+    def columns(self) -> CSR:
+        """The transpose of `rows`."""
+        if self._columns is None:
+            self._columns = CSR.from_scipy(self._host.T.tocsr(), self.device, self.dtype)
+        return self._columns
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, reduce
 from itertools import repeat
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -191,6 +191,11 @@ def _one_by_one(G: Tensor, B: Tensor, start: Tensor) -> Tensor:
     return solved
 
 
+def _of_block(block: Data, bases: Sequence[Tensor], start: Tensor | None, given: tuple[Any, ...]) -> Tensor:
+    beta, tol, max_iter, penalties, within = given
+    return divergence_coefficients(block, bases, beta, start, tol, max_iter, penalties, within)
+
+
 def divergence_coefficients(
     data: Data,
     bases: Sequence[Tensor],
@@ -210,8 +215,11 @@ def divergence_coefficients(
     Without a `start` (n, k) all coefficients of a row begin equal. A row settles when a Newton step, or `STRETCH`
     multiplicative ones, change none of its coefficients by more than `tol` times the largest; it stays as it is, and
     leaves when half of them have: its coefficients do not depend on the batch. `max_iter` are the steps in all. A
-    coefficient that becomes NaN or infinite raises a FloatingPointError.
+    coefficient that becomes NaN or infinite raises a FloatingPointError. Data in blocks are read once.
     """
+    if not data.in_memory:
+        blocks, given = cast(Any, data).blocks(), (beta, tol, max_iter, penalties, within)
+        return torch.cat([_of_block(block, bases, None if start is None else start[at], given) for at, block in blocks])
     ones = torch.ones(data.shape[0], bases[0].shape[1], dtype=data.dtype, device=data.device)
     scale = data.mttkrp([ones, *(torch.ones_like(F) for F in bases)], 0)
     heights = torch.stack([F.sum(0) for F in bases]).prod(0).sum()

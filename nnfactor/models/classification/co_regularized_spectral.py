@@ -138,7 +138,7 @@ class PairwiseCoRegularizedSpectral(PickledOnCPU, ClusterMixin, BaseEstimator):
     def _similarities(self, inputs: Inputs, p: int) -> Tensor:
         """Compute `D^-1/2 K D^-1/2`; rows without any similarity stay zero."""
         try:
-            K = fix_kernel(self.kernel, inputs.X, sigma=self.sigma, degree=self.degree).gram()[0]
+            K = fix_kernel(self.kernel, inputs.given_samples(), sigma=self.sigma, degree=self.degree).gram()[0]
             if float(K.min()) < 0:
                 raise ValueError(f"kernel={self.kernel!r}: {int((K < 0).sum())} similarities are negative; use 'rbf'")
         except ValueError as error:

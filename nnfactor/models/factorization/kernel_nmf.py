@@ -197,7 +197,7 @@ def _takes_negative(kernel: Any) -> bool:
 
 def _samples(inputs: Inputs, kernel: Any) -> Any:
     """Return what a kernel is computed from: for a callable, what the caller works with."""
-    X = inputs.X
+    X = inputs.given_samples()
     return X.cpu().numpy() if callable(kernel) and isinstance(X, Tensor) and not inputs.as_torch else X
 
 

@@ -125,6 +125,10 @@ class Inputs:
     shape: tuple[int, ...]  # as given
     views: tuple["Inputs", ...] = ()  # all views, where an estimator takes several; the first is this one
 
+    def given_samples(self) -> Any:
+        """Give `X`; of data in blocks all samples, or refuse."""
+        return self.X.samples() if isinstance(self.X, Data) and self.X.order == 2 else self.X
+
     def points(self) -> Tensor | sp.csr_array:
         """Give the samples in the unit: a dense tensor on the device, or float64 CSR on the host (a copy)."""
         X = self.data.samples()
@@ -166,7 +170,8 @@ def read(
     """Validate `X` as scikit-learn does (feature names and counts on the flattened view), then as `as_data` does.
 
     `tensors` allows more than two dimensions; `sample_shape` folds flattened rows; `signed` lets negative entries in.
-    `Data` of any storage kind keep their dtype and stay where they are. Where the estimator has a parameter `missing`,
+    `Data` of any storage kind keep their dtype and stay where they are, but for those in blocks, which are read for
+    the estimator's device and dtype. Where the estimator has a parameter `missing`,
     masks, `weights` and what that names are honoured, unless X must be `complete`.
     """
     missing = None if complete else getattr(estimator, "missing", None)
@@ -193,12 +198,12 @@ def read(
     if weigh is not None:
         data, unscaled = (weigh(data), weigh(unscaled)) if scale != 1 else (weigh(data),) * 2
         return Inputs(data, unscaled, unscaled, scale, as_torch, given)
-    if isinstance(X, Data) and not signed and X.smallest() < 0:
+    if isinstance(X, Data) and not signed and unscaled.smallest() < 0:
         raise ValueError(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
         )
     dense = isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided)
-    if dense or (isinstance(X, Data) and X.order == 2):  # what graphs and kernels are made of
+    if dense or (isinstance(X, Data) and X.order == 2 and X.in_memory):  # what graphs and kernels are made of
         X = unscaled.samples()
     return Inputs(data, unscaled, X, scale, as_torch, given)
 

@@ -86,6 +86,7 @@ def test_the_table_says_what_must_be_written():
         "cut",
         "chunk",
         "floor",
+        "in_memory",
         "peak",
         "relaxes",
         "weighted",
