@@ -1,6 +1,7 @@
 """What may stand in a command line. Nothing here imports torch."""
 
 import argparse
+import re
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -134,6 +135,17 @@ def read_ranks(words: Sequence[str]) -> list[int]:
     return sorted(set(found))
 
 
+SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?", re.IGNORECASE)
+
+
+def read_size(word: str) -> int:
+    """Read a number of bytes: 500000, 500MB (millions), 500MiB (of 2^20 each)."""
+    found = SIZE.fullmatch(word.strip())
+    if found is None or (found[3] and not found[2]) or float(found[1]) == 0:
+        raise UserError(f"--max-bytes {word}: a size is a number with a unit, such as 2GB, 500MiB or 1000000")
+    return int(float(found[1]) * (1024 if found[3] else 1000) ** " kmgt".index(found[2].lower() or " "))
+
+
 def _add_data(parser: Parser) -> None:
     group = parser.add_argument_group("data")
     group.add_argument(
@@ -159,6 +171,12 @@ def _add_data(parser: Parser) -> None:
         metavar="FILE",
         help="text files with names of rows, of columns, ... of the data file, one name in each line, - for none; "
         "FILE:2 takes the second cell of a line",
+    )
+    group.add_argument(
+        "--max-bytes",
+        metavar="SIZE",
+        help="read the file in blocks of rows that take so much memory at most, as 2GB or 500MiB: .npy, .h5, .h5ad, "
+        ".zarr",
     )
     group.add_argument("--transpose", action="store_true", default=None, help="the file has samples as columns")
     group.add_argument(

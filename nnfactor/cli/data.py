@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from ..io import Table, read_data, read_labels
+import nnfactor
+
+from ..io import Table, open_data, read_data, read_labels
 from ..io.label_files import KINDS
+from .arguments import read_size
 from .errors import UserError
 from .logs import LOGGER
 
@@ -24,6 +27,8 @@ UNLABELLED = (
 OF_SAMPLES = ("CoTraining", "PairwiseCoRegularizedSpectral", "SULF")  # all files have the same rows
 
 NO_NAMES = "-"  # in place of a file: the dimension has those of the data file
+
+SMALL = 2**16  # bytes of a file of a large folder up to which it is read: what describes the arrays
 
 WHOLE = 2**30  # bytes of a file up to which its checksum reads all of it
 
@@ -67,6 +72,11 @@ def read_given(arguments: Namespace, model: str) -> Given:
         )
     if len(paths) > 1 and model not in LISTS:
         raise UserError(f"{model} takes one data file, got {len(paths)}; several are for {', '.join(LISTS)}")
+    size = getattr(arguments, "max_bytes", None)
+    if size and (len(paths) > 1 or model in LISTS):
+        raise UserError(f"--max-bytes is for one data file of a model that takes one array, not for {model}")
+    if size and arguments.weights:
+        raise UserError("--weights go with data in memory; leave --max-bytes or --weights out")
     names = getattr(arguments, "names", None)
     if names and len(paths) > 1:
         raise UserError(f"--names is for one data file, got {len(paths)}; use files that hold names")
@@ -75,6 +85,7 @@ def read_given(arguments: Namespace, model: str) -> Given:
     if model in OF_SAMPLES:
         check_alike(tables, [(i, 0) for i in range(len(tables))])
     X = [table.values for table in tables] if model in LISTS and not _is_stack(tables) else tables[0].values
+    X = nnfactor.Chunked(X, read_size(size)) if size else X
     given = Given(X, None, None, tables, {})
     y = None if not arguments.labels else _labels(arguments.labels, column, given)
     weights = None if not arguments.weights else _weights(arguments.weights, tables[0], arguments)
@@ -103,6 +114,13 @@ def _read(path: str, arguments: Namespace, column: str | None) -> Table:
     apart = [*([column] if column else []), *(getattr(arguments, "drop_columns", None) or ())]
     given = getattr(arguments, "names", None)
     names = [None if name == NO_NAMES else name for name in given] if given else None
+    if getattr(arguments, "max_bytes", None):
+        asked = [name for name in ("header", "row_names", "long", "transpose") if getattr(arguments, name, None)]
+        if asked:
+            raise UserError(
+                f"--{asked[0].replace('_', '-')} goes with files that are read whole; leave --max-bytes out"
+            )
+        return open_data(path, key=arguments.key, labels=apart, names=names)
     table = read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, names=names, **layout)
     if not arguments.transpose:
         return table
@@ -166,6 +184,8 @@ def in_order(values: Any, given: Sequence[Names], wanted: Sequence[Names], sourc
         if len(place) < len(mine):
             twice = next(name for name in place if list(mine).count(name) > 1)
             raise UserError(f"{source}: dimension {axis} has the name {twice!r} twice, and another order than the data")
+        if not getattr(values, "in_memory", True):
+            raise UserError(f"{source}: dimension {axis} has another order than the fitted data; leave --max-bytes out")
         at = np.array([place[name] for name in other])
         if sp.issparse(values) and values.ndim == 2:
             values = sp.csr_array(values)[at] if axis == 0 else sp.csr_array(values)[:, at]
@@ -185,10 +205,19 @@ def check_alike(tables: Sequence[Table], sides: Sequence[tuple[int, int]]) -> No
 
 
 def digest(path: Path) -> str:
-    """Sum up a file, or all files of a folder; of files above 1 GiB their size, time, and first and last MiB."""
+    """Sum up a file, or all files of a folder; of files above 1 GiB their size, time, and first and last MiB.
+
+    Of the many files of a folder above 1 GiB the names, sizes and times, and what small ones hold.
+    """
     total = hashlib.blake2b(digest_size=16)
-    for file in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
+    files = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    large = path.is_dir() and sum(file.stat().st_size for file in files) > WHOLE
+    for file in files:
         size = file.stat().st_size
+        if large:
+            total.update(f"{file.relative_to(path)} {size} {file.stat().st_mtime_ns}".encode())
+        if large and size > SMALL:
+            continue
         with open(file, "rb") as stream:
             if size <= WHOLE:
                 while block := stream.read(2**22):

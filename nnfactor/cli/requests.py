@@ -20,8 +20,8 @@ from .values import make_estimator, rank_names
 # What a TOML file may set beside the parameters of the model: long options by their names.
 SETTINGS = (
     "data", "key", "long", "header", "row_names", "names", "drop_columns", "transpose", "labels", "weights",
-    "model", "k", "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index", "criterion",
-    "no_plots", "quiet",
+    "max_bytes", "model", "k", "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index",
+    "criterion", "no_plots", "quiet",
 )  # fmt: skip
 
 DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}
@@ -80,6 +80,8 @@ class Request:
         words = self.words
         if not words.data:
             raise UserError(told_without_data(words))
+        if words.max_bytes and words.verb == "select-rank":
+            raise UserError("--max-bytes is for fit and transform; parts of a choice of a rank are held in memory")
         names = rank_names(find_model(words.model))
         if "random_state" in self.parameters:
             raise UserError("--random-state is --seed here")

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from .anndata_objects import fit_anndata, store_anndata, write_h5ad_results
-from .blocks import read_blocks
+from .blocks import open_data, read_blocks
 from .data_files import read_data
 from .label_files import read_labels
 from .table import Table
@@ -21,6 +21,7 @@ __all__ = [
     "Table",
     "fit_anndata",
     "load",
+    "open_data",
     "read_blocks",
     "read_data",
     "read_labels",

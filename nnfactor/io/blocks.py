@@ -1,4 +1,4 @@
-"""Data files in blocks of rows, for `partial_fit`: never more than one block is in memory."""
+"""Data files in blocks of rows, for `partial_fit` and `Chunked`: never the whole is in memory."""
 
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -11,7 +11,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from .anndata_files import data_item, encoding_of, is_array, names_of, obs_columns, open_anndata
-from .data_files import READERS, Labels, check_options, checked, datasets, frame_table, holds_anndata, open_zarr
+from .data_files import (
+    READERS,
+    Labels,
+    check_options,
+    checked,
+    datasets,
+    frame_table,
+    holds_anndata,
+    open_zarr,
+    renamed,
+    unnamed,
+)
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
@@ -80,6 +91,93 @@ def read_blocks(
     layout = Layout([labels] if isinstance(labels, str) else list(labels or ()), header, row_names)
     check_options(path, kind, key, False, layout)
     return _checked_blocks(path, kind, key, layout, int(n_rows))
+
+
+def open_data(
+    path: str | os.PathLike[str],
+    key: str | None = None,
+    labels: Labels = None,
+    names: Sequence[Any] | None = None,
+) -> Table:
+    """Open a data file without reading its numbers, for `nnfactor.Chunked`.
+
+    Parameters
+    ----------
+    path : str or path
+        `.npy`, `.h5`, `.hdf5`, `.zarr`, `.h5ad` and AnnData's `.zarr` (dense or by rows).
+    key, labels, names : as of `read_data`
+
+    Returns
+    -------
+    Table
+        Its values give blocks of rows for slices: a memory map, a dataset of h5py, an array of zarr. The file stays
+        open as long as they live.
+
+    Raises
+    ------
+    ValueError
+        As `read_data`, and for files of other kinds.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from nnfactor import NMF, Chunked
+    >>> from nnfactor.io import open_data
+    >>> with TemporaryDirectory() as folder:
+    ...     np.save(Path(folder, "x.npy"), np.random.default_rng(0).random((10, 4)))
+    ...     model = NMF(2, random_state=0).fit(Chunked(open_data(Path(folder, "x.npy")).values, n_rows=4))
+    >>> model.embedding_.shape
+    (10, 2)
+    """
+    path = Path(path)
+    kind = file_kind(path, (*TABLES, *READERS))
+    if kind not in OPENED:
+        raise ValueError(
+            f"{path} cannot be opened in blocks; use {', '.join(OPENED)}, or read it whole with read_data (on the "
+            "command line without --max-bytes)"
+        )
+    layout = Layout([labels] if isinstance(labels, str) else list(labels or ()))
+    check_options(path, kind, key, False, layout)
+    with told_of(path, kind):
+        table = OPENED[kind](path, key, layout.labels)
+    return renamed(checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]")), names)
+
+
+def _open_npy(path: Path, key: str | None, labels: Sequence[str]) -> Table:
+    return unnamed(np.load(path, mmap_mode="r", allow_pickle=False), path)
+
+
+def _open_h5(path: Path, key: str | None, labels: Sequence[str]) -> Table:
+    file = need("h5py", path).File(path, "r")  # open as long as its dataset lives
+    return unnamed(file[choose(datasets(file), key, path)], path)
+
+
+def _open_zarr(path: Path, key: str | None, labels: Sequence[str]) -> Table:
+    if not holds_anndata(path):
+        return unnamed(open_zarr(path, key, labels), path)
+    return _open_parts(need("zarr", path).open(str(path), mode="r"), path, key, labels)
+
+
+def _open_h5ad(path: Path, key: str | None, labels: Sequence[str]) -> Table:
+    return _open_parts(need("h5py", path).File(path, "r"), path, key, labels)
+
+
+def _open_parts(file: Any, path: Path, key: str | None, labels: Sequence[str]) -> Table:
+    """Open AnnData's X or a layer, with its names and columns."""
+    item = data_item(file, key, path)
+    values = item if is_array(item) else _CompressedRows(item, path)
+    return Table(values, names_of(file, path), obs_columns(file, labels, path), str(path))
+
+
+OPENED: dict[str, Callable[[Path, str | None, Sequence[str]], Table]] = {
+    ".npy": _open_npy,
+    ".h5": _open_h5,
+    ".hdf5": _open_h5,
+    ".h5ad": _open_h5ad,
+    ".zarr": _open_zarr,
+}
 
 
 def _checked_blocks(path: Path, kind: str, key: str | None, layout: Layout, n_rows: int) -> Iterator[Table]:
@@ -164,7 +262,8 @@ class _CompressedRows:
                 "(adata.X.tocsr()), or read it whole with read_data"
             )
         self.group, self.shape = group, tuple(int(d) for d in group.attrs["shape"])
-        self.starts = group["indptr"][()]
+        self.starts, self.dtype = group["indptr"][()], group["data"].dtype
+        self.nnz = int(self.starts[-1])  # which `Chunked` asks for, as scipy has it
 
     def __getitem__(self, rows: slice) -> sp.csr_array:
         starts = self.starts[rows.start : rows.stop + 1]

@@ -16,6 +16,7 @@ import nnfactor
 from nnfactor import NGE, NMF, NTF, PARAFAC2, SULF, select_rank
 from nnfactor.callbacks import JSONLines
 from nnfactor.cli import arguments, jobs, main, requests
+from nnfactor.cli import data as cli_data
 from nnfactor.io import read_data
 
 IRIS = load_iris()
@@ -64,6 +65,41 @@ def test_numbers_and_names_are_those_of_the_user(here):
     kept = json.loads((folder / "metadata.json").read_text())
     assert kept["finished"] and kept["plan"]["seed"] == 7 and kept["environment"]["torch"]
     assert not (folder / "jobs").exists() and "fitted rank 3" in (folder / "log.txt").read_text()
+
+
+@pytest.mark.parametrize("end", ["npy", "zarr", "h5"])
+def test_files_read_in_blocks_give_the_same(here, end):
+    path = here / f"big.{end}"
+    match end:
+        case "npy":
+            np.save(path, IRIS.data)
+        case "zarr":
+            zarr = pytest.importorskip("zarr")
+            zarr.create_array(str(path), shape=(150, 4), chunks=(10, 4), dtype="f8")[...] = IRIS.data
+        case "h5":
+            with pytest.importorskip("h5py").File(path, "w") as file:
+                file["X"] = IRIS.data
+    run(f"fit big.{end} -k 3 --seed 0 --max-iter 20 --tol 0 --no-plots --max-bytes 2kB")
+    alone = NMF(3, random_state=0, max_iter=20, tol=0).fit(IRIS.data)
+    np.testing.assert_allclose(model_of(here / "big_NMF").components_, alone.components_, rtol=1e-7)
+    assert "150 x 4, float64, read in blocks within 2kB" in (here / "big_NMF" / "log.txt").read_text()
+    run(f"transform big_NMF big.{end} --max-bytes 2kB --output new.npy")
+    np.testing.assert_allclose(np.load(here / "new.npy"), alone.transform(IRIS.data), rtol=1e-6, atol=1e-9)
+
+
+def test_sizes():
+    assert [*map(arguments.read_size, ("2GB", "1.5 MiB", "300", "4k"))] == [2 * 10**9, 3 << 19, 300, 4000]
+
+
+def test_large_folders_are_known_by_their_files(tmp_path, monkeypatch):
+    monkeypatch.setattr(cli_data, "WHOLE", 10)
+    monkeypatch.setattr(cli_data, "SMALL", 8)
+    (tmp_path / "zarr.json").write_text("small")
+    (tmp_path / "chunk").write_bytes(b"0" * 100)
+    first = cli_data.digest(tmp_path)
+    assert cli_data.digest(tmp_path) == first
+    os.utime(tmp_path / "chunk", ns=(0, 0))
+    assert cli_data.digest(tmp_path) != first
 
 
 def test_data_files_may_stand_behind_the_ranks(here):

@@ -8,8 +8,8 @@ import pytest
 import scipy.io
 import scipy.sparse as sp
 
-from nnfactor import NMF
-from nnfactor.io import read_blocks, read_data
+from nnfactor import NMF, Chunked
+from nnfactor.io import open_data, read_blocks, read_data
 
 X = np.random.default_rng(0).poisson(1.0, (11, 4)).astype(float) + np.eye(11, 4)
 ROWS, COLUMNS = tuple(f"s{i}" for i in range(11)), tuple(f"g{j}" for j in range(4))
@@ -143,6 +143,26 @@ def test_files_without_rows_of_their_own_are_refused_with_the_reason(tmp_path):
     assert next(blocks).values.tolist() == [[1, 2]]
     with pytest.raises(ValueError, match="line 3, column 2: 'x' is no number"):
         next(blocks)
+
+
+@pytest.mark.parametrize("end", ["npy", "h5", "dense.h5ad", "rows.h5ad", "zarr"])
+def test_what_is_opened_is_what_is_read(tmp_path, end):
+    path = tmp_path / f"x.{end}"
+    write(path, end)
+    labels = "type" if "h5ad" in end else None
+    opened, whole = open_data(path, labels=labels), read_data(path, labels=labels)
+    assert opened.names == whole.names and opened.source == whole.source and opened.values.shape == (11, 4)
+    assert {k: v.tolist() for k, v in opened.labels.items()} == {k: v.tolist() for k, v in whole.labels.items()}
+    data = Chunked(opened.values, n_rows=3)
+    samples = data.samples()
+    np.testing.assert_array_equal(samples.toarray() if sp.issparse(samples) else samples.numpy(), X)
+    assert data.entries_read == (np.count_nonzero(X) if end == "rows.h5ad" else X.size)
+
+
+def test_other_files_are_not_opened(tmp_path):
+    write(tmp_path / "x.csv", "csv")
+    with pytest.raises(ValueError, match=r"x.csv cannot be opened in blocks; use .npy, .h5, .hdf5, .h5ad, .zarr"):
+        open_data(tmp_path / "x.csv")
 
 
 def test_errors_of_the_caller_stay_his(tmp_path):

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from ...io import Table
 from ..data import stem_of
 from ..errors import OF_USERS, UserError
 from ..folder import ResultFolder
@@ -29,7 +30,7 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     plan["seed"] = _seed(words.seed, path, plan)
     with tell(words.quiet):
         work = Work.plan(plan, request.estimator, given, checkpoint=words.checkpoint is not None)
-    told = {"command": ["nnfactor", *sys.argv[1:]], "data": [repr(table) for table in given.tables]}
+    told = {"command": ["nnfactor", *sys.argv[1:]], "data": [_describe(table, words) for table in given.tables]}
     folder = ResultFolder.begin(path, plan, {**told, "request": request.as_json()}, shared=work.workers > 1)
     with undone_on_mistakes(folder), follow(folder, words.quiet) as log:
         for line in told["data"]:
@@ -40,6 +41,14 @@ def run(arguments: Namespace, parameters: dict[str, str]) -> int:
         else:
             finish(folder, work, given, pictures=not words.no_plots)
     return 0
+
+
+def _describe(table: Table, words: Namespace) -> str:
+    """Say what was read; of a file that is read in blocks what is known without reading it."""
+    if not words.max_bytes:
+        return repr(table)
+    size = " x ".join(map(str, table.values.shape))
+    return f"{table.source}: {size}, {table.values.dtype}, read in blocks within {words.max_bytes}"
 
 
 @contextmanager
