@@ -1,7 +1,10 @@
 """Data in blocks: every source gives what the array gives, and no more is read or held than needed."""
 
 import gc
+import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -384,3 +387,43 @@ def test_changes_of_a_memory_map_are_kept(tmp_path):
         mapped[2, 3] = 5.0
         assert Chunked(mapped, n_rows=2).largest() == mapped[2, 3] == 5.0
         assert np.load(tmp_path / "x.npy")[2, 3] == left
+
+
+PEAK = """
+import resource, sys
+import numpy as np
+from nnfactor import NMF, Chunked
+from nnfactor.io import open_data
+
+told = dict(random_state=0, max_iter=3, tol=0, init="random", loss=sys.argv[2])
+NMF(5, **told).fit(Chunked(open_data(sys.argv[1]).values[:3000], max_bytes=24_000_000))  # code, threads, small buffers
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+NMF(5, **told).fit(Chunked(open_data(sys.argv[1]).values, max_bytes=24_000_000))
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss counts in other units elsewhere")
+@pytest.mark.parametrize(
+    "kind, loss", [("npy", "frobenius"), ("npy", "kullback-leibler"), ("h5", "frobenius"), ("zarr", "frobenius")]
+)
+def test_memory_stays_within_the_limit(kind, loss, tmp_path):
+    """Of 160 MB of data, ten times what blocks may take, the resident size grows by a third at most."""
+    rng, path, shape = np.random.default_rng(0), tmp_path / f"x.{kind}", (40_000, 1000)
+    match kind:
+        case "npy":
+            target = np.lib.format.open_memmap(path, "w+", np.float32, shape)
+        case "h5":
+            target = pytest.importorskip("h5py").File(path, "w").create_dataset("X", shape, "f4", chunks=(1000, 1000))
+        case _:
+            zarr = pytest.importorskip("zarr")
+            target = zarr.create_array(str(path), shape=shape, chunks=(1000, 1000), dtype="f4", compressors=None)
+    part = rng.random((1000, 1000), dtype=np.float32) + 0.1
+    for first in range(0, shape[0], 1000):
+        target[first : first + 1000] = part
+    if kind == "h5":
+        target.file.close()
+    del target
+    words = [sys.executable, "-c", PEAK, str(path), loss]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert int(done.stdout.split()[-1]) < 55_000_000
