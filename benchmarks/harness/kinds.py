@@ -31,6 +31,7 @@ KINDS = {
     "kernel_nmf": "benchmarks.experiments.kernel_nmf",
     "kernel_nmf_time": "benchmarks.experiments.kernel_nmf_time",
     "label_models": "benchmarks.experiments.label_models",
+    "larger_than_memory": "benchmarks.experiments.larger_than_memory.experiment",
     "missing": "benchmarks.experiments.missing.experiment",
     "multiway": "benchmarks.experiments.multiway.experiment",
     "n2s2l": "benchmarks.experiments.n2s2l",

@@ -749,7 +749,15 @@ def test_quick_variants_need_no_folder(path):
     from benchmarks.experiments.peers.problems import PROBLEMS as RACES
 
     parameters = configs.load(path, variants=["quick"]).parameters
-    if path.stem in ("device", "missing", "multiway", "rank_selection", "scaling", "stopping"):  # make their data
+    if path.stem in (
+        "device",
+        "larger_than_memory",
+        "missing",
+        "multiway",
+        "rank_selection",
+        "scaling",
+        "stopping",
+    ):  # make their data
         return
     if path.stem == "peers":  # what it reads from a folder is skipped with a reason
         assert any(not RACES[name].folder for name in parameters.problems)

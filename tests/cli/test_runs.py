@@ -75,7 +75,7 @@ def test_files_read_in_blocks_give_the_same(here, end):
             np.save(path, IRIS.data)
         case "zarr":
             zarr = pytest.importorskip("zarr")
-            zarr.create_array(str(path), shape=(150, 4), chunks=(10, 4), dtype="f8")[...] = IRIS.data
+            zarr.open(str(path), mode="w", shape=(150, 4), chunks=(10, 4), dtype="f8")[...] = IRIS.data
         case "h5":
             with pytest.importorskip("h5py").File(path, "w") as file:
                 file["X"] = IRIS.data

@@ -35,7 +35,7 @@ def h5py_dataset(X, folder):
 
 def zarr_array(X, folder):
     zarr = pytest.importorskip("zarr")
-    made = zarr.create_array(str(folder / "x.zarr"), shape=X.shape, chunks=(4, *X.shape[1:]), dtype=X.dtype)
+    made = zarr.open(str(folder / "x.zarr"), mode="w", shape=X.shape, chunks=(4, *X.shape[1:]), dtype=X.dtype)
     made[...] = X
     return made
 
@@ -417,7 +417,7 @@ def test_memory_stays_within_the_limit(kind, loss, tmp_path):
             target = pytest.importorskip("h5py").File(path, "w").create_dataset("X", shape, "f4", chunks=(1000, 1000))
         case _:
             zarr = pytest.importorskip("zarr")
-            target = zarr.create_array(str(path), shape=shape, chunks=(1000, 1000), dtype="f4", compressors=None)
+            target = zarr.open(str(path), mode="w", shape=shape, chunks=(1000, 1000), dtype="f4")
     part = rng.random((1000, 1000), dtype=np.float32) + 0.1
     for first in range(0, shape[0], 1000):
         target[first : first + 1000] = part

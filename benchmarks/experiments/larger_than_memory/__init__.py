@@ -1,0 +1,1 @@
+"""Data on disk that are larger than what a fit may hold."""
