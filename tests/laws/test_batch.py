@@ -112,7 +112,7 @@ class TestBatchesEqualSeparateFits:
 
     def test_sixty_four(self, monkeypatch):
         seen = runs(monkeypatch)
-        several = lambda: [NMF(2, random_state=s, init="random", max_iter=100) for s in range(64)]
+        several = lambda: [NMF(4, random_state=s, init="random", max_iter=100) for s in range(64)]
         check(several(), several(), X)
         assert seen[0] == 64 and len({e.n_iter_ for e in batch_fit(several(), X)}) > 1  # different stopping times
 
@@ -185,11 +185,6 @@ class TestBatchesEqualSeparateFits:
         several = lambda: [make("NMF", random_state=0, **s) for s in settings]
         check(several(), several(), X)
         assert seen[:5] == 5 * [1]
-        wide = np.random.default_rng(0).random((50, 45))
-        several = lambda: [NMF(k, max_iter=5, tol=0, random_state=0) for k in (39, 40)]  # three sweeps and five
-        seen.clear()
-        check(several(), several(), wide)
-        assert seen == 4 * [1]
 
     def test_arrays_scales_storage_and_precision(self):
         starts = [

@@ -43,7 +43,7 @@ def test_every_model_takes_a_list_of_data_sets(key):
         {"alpha_W": 0.01, "l1_ratio": 0.5},
         {"penalties": {"U1": [penalties.Smooth(0.1)]}},
         {"simplex": "V"},
-        {"bounds": {"U1": (0, 1)}},
+        {"bounds": {"U1": (0, 1)}, "tol": 1e-5},
         {"fixed": {"U1": np.where(np.arange(24).reshape(8, 3) % 3, np.nan, 1.0)}},
     ],
     ids=str,

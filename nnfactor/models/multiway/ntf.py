@@ -40,7 +40,7 @@ class NTF(NMF):
     transform_tol, transform_max_iter : float, int, when `transform` stops for other losses than Frobenius
     missing : {"nan", "unstored"} or None, what is missing, as for `NMF`
     penalties, fixed, bounds, simplex, terms : what is asked of "V", "U1", "U2", ..., as for `NMF`
-    alpha_W, alpha_H, l1_ratio : float, scikit-learn's regularisation, for matrices
+    alpha_W, alpha_H, l1_ratio, sketch : for matrices, as `NMF` has them
     batch_size : int or None, samples of a mini-batch, as for `NMF`; tensors with the Frobenius loss only
     forgetting : float, how soon `partial_fit` forgets, as for `NMF`
     ridge : float >= 0 or "cv", strength of transform_method="ridge", as for `NMF`

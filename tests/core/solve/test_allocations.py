@@ -21,7 +21,7 @@ SMALLEST = {"matrix": 200 * 10 * 4, "tensor": 40 * 8 * 4}  # bytes of a factor
 # conjugate gradients of graphs have their vectors.
 CASES = {
     "NMF": (lambda **p: NMF(10, **p), X, None, 7),
-    "NMF, restarts": (lambda **p: NMF(10, n_init=20, init="random", **p), X, None, 12),
+    "NMF, restarts": (lambda **p: NMF(10, n_init=20, init="random", **p), X, None, 14),
     "NMF, Kullback-Leibler": (lambda **p: NMF(10, loss="kl", **p), X, None, 11),
     "NTF": (lambda **p: NTF(8, **p), T, None, 12),
     "GraphNMF": (lambda **p: GraphNMF(10, **p), X, None, 9),
