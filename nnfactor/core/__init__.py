@@ -10,6 +10,7 @@ from .data.as_data import as_data
 from .data.base import Data
 from .data.chunked.storage import Chunked
 from .data.dense import Dense
+from .data.distributed.sharded import Sharded
 from .data.sparse import Sparse
 from .data.sparse_tensor import SparseTensor
 from .graph.graph import Graph, as_graph
@@ -30,7 +31,7 @@ from .tf32 import tf32_first
 
 __all__ = [
     "L1", "L2", "L21", "BetaFit", "Block", "Chunked", "Data", "Dense", "Fit", "Graph", "Laplacian", "Progress",
-    "Quad", "Rule", "Run", "Sparse", "SparseTensor", "Term", "Weight", "as_data", "as_graph", "block_of",
+    "Quad", "Rule", "Run", "Sharded", "Sparse", "SparseTensor", "Term", "Weight", "as_data", "as_graph", "block_of",
     "bmme", "compose", "factors", "hals", "her", "init", "iterate", "m_matrix", "multiplicative", "objective",
     "projected_gradient", "run", "step", "take", "tf32_first",
 ]  # fmt: skip

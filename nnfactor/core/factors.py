@@ -135,9 +135,13 @@ def normalize_columns(
     return [factors[0] * torch.where(total > 0, total, dead), *map(_over, factors[1:], norms)]
 
 
-def sort_components(factors: Sequence[Tensor]) -> list[Tensor]:
-    """Sort components by falling energy, the product of their columns' lengths; equal ones keep their order."""
-    sizes = reduce(torch.mul, [column_norms(F).double() for F in factors])
+def sort_components(factors: Sequence[Tensor], first_norms: Callable[[Tensor], Tensor] = column_norms) -> list[Tensor]:
+    """Sort components by falling energy, the product of their columns' lengths; equal ones keep their order.
+
+    `first_norms` measures the columns of the first factor, of whose rows others may hold some.
+    """
+    first, *others = factors
+    sizes = reduce(torch.mul, [norms.double() for norms in (first_norms(first), *map(column_norms, others))])
     order = sizes.argsort(dim=-1, descending=True, stable=True)
     return [as_factor(F.take_along_dim(order, -1)) for F in factors]
 

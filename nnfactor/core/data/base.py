@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..cache import TensorCache
 from ..factors import contract_others, gram, khatri_rao
+from .distributed.sample_sums import WHOLE, SampleSums
 from .tucker import TuckerProducts
 
 LEAST_ROWS = 32  # of a block of a reconstruction: with fewer, moving the result outweighs the product
@@ -60,6 +61,8 @@ class Data(TuckerProducts, ABC):
         Whether so many entries are hidden, or weigh little, that longer steps than a majoriser's save time.
     in_memory : bool
         Whether the entries are held; of data that are read in blocks `samples` refuses what is too large to hold.
+    sums : SampleSums
+        Sums over samples, which other processes may hold too.
     stack_key : hashable
         Equal for data sets that `Stacked` can hold as one. None: never stacked.
     """
@@ -72,6 +75,7 @@ class Data(TuckerProducts, ABC):
     in_memory = True
     stack_key: Hashable = None
     floor: float | Tensor | None = None
+    sums: SampleSums = WHOLE
 
     def __init__(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device, *inputs: Tensor) -> None:
         self.shape, self.order, self.dtype, self.device = tuple(shape), len(shape), dtype, device

@@ -13,7 +13,7 @@ from ..rules.hals import hals
 from ..rules.m_matrix import m_matrix
 from ..rules.multiplicative import multiplicative
 from ..rules.projected_gradient import projected_gradient
-from ..terms.base import Factors, Term, check_model
+from ..terms.base import Factors, Term, check_model, samples_of
 
 NONNEGATIVE = {f.__name__: f for f in (hals, m_matrix, multiplicative, projected_gradient)}  # rules of such factors
 
@@ -43,11 +43,23 @@ def check_run(
     if len(set(batches.values())) > 1 or any(len(batch) > 1 for batch in batches.values()):
         listed = ", ".join(f"{name} {tuple(factors[name].shape)}" for name in batches)
         raise ValueError(f"factors must all be (rows, k), or all (B, rows, k) with the same B; got {listed}")
+    _refuse_split_samples(terms)
     bounded = [name for name, rule in rules.items() if leading_rule(rule) in NONNEGATIVE.values()]
     least = torch.stack([factors[name].amin() for name in bounded]).tolist() if bounded else []
     for name, low in zip(bounded, least, strict=True):
         if low < 0:
             raise ValueError(f"factors[{name!r}] has entries down to {low:g}; its rule needs a start >= 0: use .abs()")
+
+
+def _refuse_split_samples(terms: Sequence[Term]) -> None:
+    """Refuse terms that sum over samples by themselves, where processes share the samples."""
+    name, _ = samples_of(terms)
+    for term in terms if name is not None else []:
+        if name in term.factor_names and not getattr(term, "splits_samples", False):
+            raise ValueError(
+                f"{type(term).__name__} depends on {name!r}, whose rows are split over processes by Sharded data; of "
+                "the terms Fit and BetaFit can do that: leave it out, or hand in one array in one process"
+            )
 
 
 def check_rules(terms: Sequence[Term], rules: Mapping[str, Rule]) -> None:

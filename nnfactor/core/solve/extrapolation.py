@@ -38,7 +38,7 @@ from ..cache import tiny
 from ..factors import at_hand, choose, normalize_columns, square_norms
 from ..rules.base import Rule
 from ..rules.multiplicative import multiplicative
-from ..terms.base import Term, add_blocks, add_values
+from ..terms.base import Term, add_blocks, add_values, samples_of
 from .checks import check_rules
 from .cuda_graph import State, Sweep
 from .run import step
@@ -94,7 +94,7 @@ def her(
             improved = {**ahead, name: rules[name](ahead[name], add_blocks(steps, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name], ahead[name] = ahead[name], extrapolate(ahead[name], name)
-        ahead = _bound_lengths(ahead, names, last) if free else ahead
+        ahead = _bound_lengths(ahead, names, last, terms) if free else ahead
         new[last] = rules[last](ahead[last], add_blocks(steps, ahead, last))
         value = add_values(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN
@@ -256,13 +256,17 @@ def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:
     return torch.full(F.shape[:-2], number, dtype=torch.float64, device=F.device)
 
 
-def _bound_lengths(factors: dict[str, Tensor], names: Sequence[str], last: str) -> dict[str, Tensor]:
+def _bound_lengths(
+    factors: dict[str, Tensor], names: Sequence[str], last: str, terms: Sequence[Term]
+) -> dict[str, Tensor]:
     """Bring columns of some factors between 1/`APART` and `APART` times the geometric mean length of their component.
 
     The mean includes the last factor: by its length alone three factors or more would swing further with every sweep.
     For a component with a zero column any length is the same model: its mean is that of the longest component.
     """
-    squares = torch.stack([square_norms(factors[name]).squeeze(-2) for name in (*names, last)], dim=-2)  # of Grams
+    sample, sums = samples_of(terms)
+    lengths = [(sums.square_norms if n == sample else square_norms)(factors[n]) for n in (*names, last)]
+    squares = torch.stack([s.squeeze(-2) for s in lengths], dim=-2)  # of Grams
     far = APART ** (2 + 2 / len(names))  # logarithms that are no further apart are that near to their mean
     if at_hand(squares) and bool((squares.amax(-2) <= far * squares.amin(-2)).all()):
         return factors  # an answer at hand, and nearly always this one

@@ -1,12 +1,14 @@
 """Starts of a factorization: random or from singular vectors, for one problem or a batch of restarts."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from ..data.base import Data
+from ..data.distributed.sample_sums import SampleSums
 from ..factors import as_factor, divide, draw_factor, stack_problems
 
 
@@ -17,6 +19,7 @@ class Matrix(Protocol):
     shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    sums: SampleSums
 
     def mean(self) -> Tensor: ...  # noqa: D102
     def times(self, F: Tensor) -> Tensor: ...  # noqa: D102
@@ -34,7 +37,8 @@ def random(data: Data, n_components: int, seed: int) -> list[Tensor]:
     scale = (data.mean() / n_components).pow(1.0 / sum(long))
     draw = lambda d: draw_factor(d, n_components, generator, data.device) * scale
     one = scale.new_ones(1, n_components)
-    return [(draw(d) if own else one).to(data.dtype) for d, own in zip(data.shape, long, strict=True)]
+    V, *others = [(draw(d) if own else one).to(data.dtype) for d, own in zip(data.shape, long, strict=True)]
+    return [V if data.sums.held is None else data.sums.own(V), *others]
 
 
 def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
@@ -56,8 +60,11 @@ def nndsvda(data: Matrix, n_components: int, seed: int) -> list[Tensor]:
     left, values, right = truncated_svd(data, n_components, seed)
     fill = (data.mean() / n_components).sqrt()
     noise = torch.finfo(data.dtype).eps
-    V, U = _dominant(left, right, values)
-    V, U = torch.where(noise * V.amax() < V, V, fill), torch.where(noise * U.amax() < U, U, fill)
+    split = data.sums.held is not None
+    norms = data.sums.column_norms if split else partial(torch.linalg.vector_norm, dim=-2, keepdim=True)
+    V, U = _dominant(left, right, values, norms)
+    top = data.sums.largest(float(V.amax())) if split else V.amax()
+    V, U = torch.where(noise * top < V, V, fill), torch.where(noise * U.amax() < U, U, fill)
     return [as_factor(V.to(data.dtype)), as_factor(U.to(data.dtype))]
 
 
@@ -73,8 +80,10 @@ def truncated_svd(
     generator = torch.Generator("cpu").manual_seed(seed)
     drawn = torch.randn(data.shape[1], size, generator=generator, dtype=torch.float64, device="cpu")
     Q = drawn.to(data.device, data.dtype)
-    for product in (data.times, *powers * (data.times_transposed, data.times)):
-        Q = torch.linalg.qr(product(Q).double())[0].to(data.dtype)
+    for i, product in enumerate((data.times, *powers * (data.times_transposed, data.times))):
+        Y = product(Q).double()
+        whole = i % 2 or data.sums.held is None
+        Q = (torch.linalg.qr(Y)[0] if whole else data.sums.orthonormal(Y)).to(data.dtype)
     B = data.times_transposed(Q).double()
     right, values, small = torch.linalg.svd(B, full_matrices=False)
     left = Q.double() @ small.mT
@@ -86,12 +95,14 @@ def stack(starts: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [stack_problems(Fs) for Fs in zip(*starts, strict=True)]
 
 
-def _dominant(left: Tensor, right: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+def _dominant(
+    left: Tensor, right: Tensor, values: Tensor, left_norms: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
     """Take the larger of the positive and the negative part of every singular pair, balanced between both sides."""
     signs = []
     for sign in (1, -1):
         u, v = (sign * left).clamp(min=0), (sign * right).clamp(min=0)
-        nu, nv = u.norm(dim=0), v.norm(dim=0)
+        nu, nv = left_norms(u).squeeze(-2), v.norm(dim=0)
         signs.append((divide(u, nu), divide(v, nv), nu * nv))
     (up, vp, np_), (un, vn, nn) = signs
     positive = np_ >= nn

@@ -30,7 +30,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ..rules.base import Rule
-from ..terms.base import Term, add_blocks, add_values
+from ..terms.base import Term, add_blocks, add_values, samples_of
 from ..tf32 import ProductPrecision, begins_in_tf32, restart_state
 from .checks import check_rules, check_run
 from .cuda_graph import Method, State, Sweep, choose_sweeps
@@ -145,9 +145,22 @@ def run(
     """
     check_run(terms, rules, factors, method, (max_iter, tol, every, max_seconds))
     every_row = record_all or not (tol or any(term.value_reads_data for term in terms))
-    record = Record(terms, factors, Audience(name, verbose, list_callbacks(callback)), every_row, max_iter, max_seconds)
+    record = _open_record(terms, factors, (name, verbose, list_callbacks(callback)), every_row, (max_iter, max_seconds))
     make = choose_sweeps(method, terms, rules, factors, cuda_graph)
     return _warn_of_limit(_run_on(make, factors, extra, record, (tol, every), checkpoint), name, max_iter, warn * tol)
+
+
+def _open_record(
+    terms: Sequence[Term],
+    factors: Mapping[str, Tensor],
+    told: tuple[str, int, Sequence[Callback]],
+    every_row: bool,
+    limits: tuple[int, float | None],
+) -> Record:
+    """Open the record of a run; where processes share the samples, one that is told to stop tells all others."""
+    name, verbose, callbacks = told
+    callbacks, max_seconds = samples_of(terms)[1].listeners(callbacks, limits[1])
+    return Record(terms, factors, Audience(name, verbose, callbacks), every_row, limits[0], max_seconds)
 
 
 def _run_on(

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..data.base import Data
+from ..data.distributed.sample_sums import WHOLE
 from ..factors import as_factor, draw_factor
 from .init import nndsvda
 
@@ -51,6 +52,7 @@ class _SideBySide:
     """All views as one matrix, features first: the random probes of `nndsvda` are then independent of their order."""
 
     order = 2
+    sums = WHOLE
 
     def __init__(self, views: Sequence[Data], scales: Sequence[float]) -> None:
         self.views, self.roots = views, [s**0.5 for s in scales]

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..block import Block
 from ..cache import without_autocast
 from ..data.base import Data
+from ..data.distributed.sample_sums import WHOLE, SampleSums
 
 Factors = Mapping[str, Tensor]
 
@@ -175,6 +176,15 @@ def check_model(terms: Sequence[Term], factors: Factors) -> None:
     _refuse_mixture("device", {name: F.device for name, F in some.items()}, "move them to that of the data")
     for term in terms:
         term.check(factors)
+
+
+def samples_of(terms: Sequence[Term]) -> tuple[str | None, SampleSums]:
+    """Return the name of the factor whose rows are split over processes, and its sums; None if there is no such."""
+    for term in terms:
+        data = getattr(term, "data", None)
+        if isinstance(data, Data) and data.sums.held is not None:
+            return term.modes[0], data.sums
+    return None, WHOLE
 
 
 def select_problems(terms: Sequence[Term], keep: Tensor) -> Sequence[Term]:

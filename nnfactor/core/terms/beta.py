@@ -28,6 +28,7 @@ class BetaFit(DataTerm):
     beta: float = 1.0
 
     stacks_data: ClassVar[bool] = True
+    splits_samples: ClassVar[bool] = True
 
     @property
     def scale_free(self) -> bool:

@@ -29,6 +29,7 @@ class DataTerm(Term):
     modes: tuple[str, ...]
 
     stacks_data: ClassVar[bool] = False  # whether the problems of a batch may differ in data: then `data` is `Stacked`
+    splits_samples: ClassVar[bool] = False  # whether processes may share the samples: all sums over them are the data's
 
     @property
     def scale_free(self) -> bool:
@@ -78,13 +79,15 @@ class DataTerm(Term):
 
     def rows(self, mode: int) -> int:
         """Return the number of rows of the factor of a mode."""
-        return self.data.shape[mode]
+        held = None if mode else self.data.sums.held
+        return self.data.shape[mode] if held is None else held
 
 
 class Fit(DataTerm):
     """`||X - [[V, U1, ...]]||^2`: squared Frobenius distance to a CP model of any order (`DataTerm`)."""
 
     stacks_data: ClassVar[bool] = True
+    splits_samples: ClassVar[bool] = True
 
     def block(self, factors: Factors, name: str, weight: Tensor | None = None) -> Block:
         """Return the MTTKRP as linear part, and one Gram: the Hadamard product of the other factors' Grams.
@@ -94,13 +97,13 @@ class Fit(DataTerm):
         which is smaller than the product.
         """
         data, Fs, mode = self.data, [factors[m] for m in self.modes], self.modes.index(name)
-        G = gram_of_others(Fs, mode)
+        first = weight if data.order == 2 and mode == 0 and not data.weighted else None
+        linear = data.completed(Fs, mode) if first is None else data.times(first * Fs[1])  # may bring the Gram along
+        G = data.sums.gram_of_others(Fs, mode)
         G = G if data.peak == 1 else G * data.peak
         if weight is None:
-            return Block(quads=(Quad(G),), linear_minus=data.completed(Fs, mode))
-        of_samples = data.order == 2 and mode == 0 and not data.weighted
-        linear = data.times(weight * Fs[1]) if of_samples else weight * data.completed(Fs, mode)
-        return Block(quads=(Quad(weight * G),), linear_minus=linear)
+            return Block(quads=(Quad(G),), linear_minus=linear)
+        return Block(quads=(Quad(weight * G),), linear_minus=weight * linear if first is None else linear)
 
     def overrelaxed(self) -> "Fit":
         """Return the same term, of weighted data with blocks that have about the curvature of the objective."""

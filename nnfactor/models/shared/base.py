@@ -151,6 +151,8 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     def _fit(self, X: Any, y: Any, weights: Any, checkpoint: Any = None, checkpoint_every: float = 60.0) -> Self:
         self._check_parameters()
+        if checkpoint is not None and isinstance(X, Data) and X.sums.held is not None:
+            raise ValueError("checkpoint is kept by one process, and X is Sharded; leave it out")
         kept = None if checkpoint is None else open_checkpoint(checkpoint, checkpoint_every, [self])
         with forget_and_restore_on_error(self), kept or nullcontext():
             fit_together([self], [Given(X, y, weights)], checkpoint=kept)
@@ -281,7 +283,8 @@ def cp_model(
 ) -> Model:
     """Make a CP model of the data, whose sample factor carries their scale; `fields` are others of `Model`."""
     data, scales = inputs.data, [inputs.scale, *(inputs.data.order - 1) * [1.0]]
-    shapes = {name: (d, int(n_components)) for name, d in zip(mode_names(data), data.shape, strict=True)}
+    rows = (data.sums.held or data.shape[0], *data.shape[1:])
+    shapes = {name: (d, int(n_components)) for name, d in zip(mode_names(data), rows, strict=True)}
     usual: dict[str, Any] = {"shapes": shapes, "data": [data], "scales": scales, "unit": power(inputs.scale, beta)}
     return Model(terms, rules, method=method, **(usual | fields))
 
@@ -332,6 +335,7 @@ def in_units_of_data(model: Model, factors: Sequence[Tensor]) -> list[Tensor]:
     if all(scale == 1 for scale in model.scales):
         return list(factors)
     range_, peaks = torch.finfo(factors[0].dtype), [float(F.abs().max()) for F in factors]
+    peaks[0] = model.data[0].sums.largest(peaks[0])
     steps = [math.frexp(scale)[1] - 1 for scale in model.scales]  # powers of two to multiply by
     sizes = [math.frexp(peak)[1] + step for peak, step in zip(peaks, steps, strict=True)]
     if not (model.shares_scales and all(peaks) and all(map(math.isfinite, peaks))):

@@ -115,6 +115,11 @@ def constrain(estimator: Any, model: Model, beta: float) -> Model:
     _check_regularisation(estimator)
     if not is_asked(estimator):
         return model
+    if model.data[0].sums.held is not None:
+        raise ValueError(
+            "X is Sharded, and penalties, fixed, bounds, simplex, terms and alpha_W need all samples in one process; "
+            "leave them out"
+        )
     asked = Constraints(estimator, model.names, list(model.shapes.values()), model.data[0])
     unit = asked.unit_columns()
     if unit and beta != 2:

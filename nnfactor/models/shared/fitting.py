@@ -94,7 +94,7 @@ class Model:
     def arrange(self, factors: list[Tensor]) -> list[Tensor]:
         """Return factors as they are published: the same model, of the right lengths and in order."""
         factors = self.rescale(factors)
-        return sort_components(factors) if self.ordered and self.scale_free else factors
+        return sort_components(factors, self.data[0].sums.column_norms) if self.ordered and self.scale_free else factors
 
     @property
     def rank(self) -> int:
@@ -192,12 +192,13 @@ def make_members(
     family: Family, learnt: Learnt, seeds: Mapping[int, list[int]], label: Callable[[Any], str]
 ) -> list[Member]:
     """Make the model of every estimator of a family."""
-    inputs, members = family.inputs, []
+    inputs, sums, members = family.inputs, family.inputs.data.sums, []
     for estimator in family.estimators:
         with labelled(label, estimator):
             check_range(estimator, inputs.data.dtype)
             model = estimator._model(inputs, learnt)
-        members.append(Member(estimator, inputs, learnt, family.noted, model, seeds[id(estimator)]))
+        drawn = seeds[id(estimator)] if sums.held is None else sums.same(seeds[id(estimator)])
+        members.append(Member(estimator, inputs, learnt, family.noted, model, drawn))
     return members
 
 
@@ -271,17 +272,16 @@ def run_batch(
     batch: list[Member], max_bytes: int | None, label: Callable[[Any], str], checkpoint: FitCheckpoint | None
 ) -> Iterator[tuple[Member, Run]]:
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
-    first, device = batch[0], batch[0].inputs.data.device
+    first, data = batch[0], batch[0].inputs.data
     problems = [(i, r) for i, m in enumerate(batch) for r in range(len(m.seeds))]
     stacked = any(m.inputs is not first.inputs for m in batch)
     copies = sum(X.entries_read * X.dtype.itemsize for X in first.model.data) if stacked else 0
     bytes_each = lambda: first.model.problem_bytes() + copies
     single = len(problems) == 1 and max_bytes is None
-    size = 1 if single else problems_per_batch(len(problems), bytes_each(), device, max_bytes)
+    size = 1 if single else data.sums.least(problems_per_batch(len(problems), bytes_each(), data.device, max_bytes))
     size = size if checkpoint is None else checkpoint.recall("size of batches", size)
     waiting: dict[int, list[Run]] = {}
-    for a in range(0, len(problems), size):
-        some = problems[a : a + size]
+    for some in (problems[a : a + size] for a in range(0, len(problems), size)):
         model = join_models([m.model for m in batch], [i for i, _ in some])
         starts = [stack_starts(batch, model, some, label)]
         with _explain_memory(len(some), bytes_each):

@@ -32,6 +32,7 @@ from ...core.data.as_data import (
     to_csr,
 )
 from ...core.data.base import Data
+from ...core.data.distributed.sharded import Sharded
 from ...core.data.hidden import hide, take_mask
 from ...core.factors import as_factor
 from ...io.model_files import save
@@ -174,6 +175,7 @@ def read(
     the estimator's device and dtype. Where the estimator has a parameter `missing`,
     masks, `weights` and what that names are honoured, unless X must be `complete`.
     """
+    X = _take_shard(estimator, X, reset, weights) if isinstance(X, Sharded) else X
     missing = None if complete else getattr(estimator, "missing", None)
     honoured = not complete and hasattr(estimator, "missing")
     X, mask = take_mask(X) if isinstance(X, np.ma.MaskedArray) and honoured else (X, None)
@@ -203,9 +205,25 @@ def read(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
         )
     dense = isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided)
-    if dense or (isinstance(X, Data) and X.order == 2 and X.in_memory):  # what graphs and kernels are made of
+    whole = isinstance(X, Data) and X.in_memory and X.sums.held is None
+    if dense or (whole and X.order == 2):  # what graphs and kernels are made of
         X = unscaled.samples()
     return Inputs(data, unscaled, X, scale, as_torch, given)
+
+
+def _take_shard(estimator: Any, X: Sharded, reset: bool, weights: Any) -> Data:
+    """Let data in whose samples are split over processes, where the estimator takes them; `transform` gets own rows."""
+    if not reset:
+        return X.local
+    name = type(estimator).__name__
+    if not getattr(estimator, "_splits_samples", False):
+        raise ValueError(f"X is Sharded, which {name} does not take; NMF and NTF do, or hand in one array")
+    by_chance = getattr(estimator, "transform_method", "") == "ridge" and estimator.ridge == "cv"
+    asked = {"ridge='cv'": by_chance, "weights": weights is not None}
+    asked |= {p: getattr(estimator, p, None) is not None for p in ("batch_size", "missing")}
+    for parameter in (p for p, used in asked.items() if used):
+        raise ValueError(f"{parameter} needs all samples in one process, and X is Sharded; leave it out")
+    return X
 
 
 def as_float64(values: Any, device: torch.device) -> Tensor:

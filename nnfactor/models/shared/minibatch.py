@@ -172,6 +172,8 @@ class MiniBatches:
 
 def absorb(estimator: Any, X: Any, y: Any, weights: Any = None) -> None:
     """Walk the road with one batch of a stream."""
+    if isinstance(X, Data) and X.sums.held is not None:
+        raise ValueError("partial_fit takes a batch in one process, and X is Sharded; use fit")
     begins = not hasattr(estimator, "factors_")
     inputs = _in_unit(estimator, read_weighted(estimator, X, begins, weights))
     _check_model(estimator, inputs.data.order)

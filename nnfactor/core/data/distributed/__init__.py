@@ -1,0 +1,1 @@
+"""Samples that are split over processes."""

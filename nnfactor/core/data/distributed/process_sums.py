@@ -1,0 +1,159 @@
+"""Sums over samples that are split over the processes of a group of `torch.distributed`."""
+
+from collections.abc import Callable, Hashable, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ...factors import as_factor, column_norms, gram
+from .sample_sums import SampleSums
+
+
+class Newest:
+    """What is kept of the newest tensors under a key, until they are written to or others come.
+
+    Unlike `TensorCache` it asks nothing that may differ between processes, such as who made a tensor's memory: what one
+    process knows and another does not, only the other would ask for. Writes by numpy to a factor are not noticed.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Hashable, tuple[tuple[Tensor, ...], list[int], Any]] = {}
+
+    def known(self, key: Hashable, inputs: Sequence[Tensor]) -> bool:
+        """Tell whether the newest tensors are these."""
+        kept = self._kept.get(key)
+        return kept is not None and all(
+            [a is b and b._version == v for a, b, v in zip(kept[0], inputs, kept[1], strict=True)]
+        )
+
+    def __call__(self, key: Hashable, inputs: Sequence[Tensor], make: Callable[[], Any]) -> Any:
+        """Return what is kept of these tensors, or make it."""
+        if not self.known(key, inputs):
+            value = make()
+            self._kept[key] = tuple(inputs), [t._version for t in inputs], value
+        return self._kept[key][2]
+
+
+class ProcessSums(SampleSums):
+    """Sums over the rows of all processes of a group; every process gets the same numbers, to the last bit.
+
+    All processes must ask for the same sums in the same order. They do, as long as what they decide by is such a sum.
+
+    Parameters
+    ----------
+    group : process group of `torch.distributed`
+    device : torch.device
+        Where the rows are.
+    rows : sequence of int
+        Rows of every process, in the order of the ranks.
+    """
+
+    def __init__(self, group: Any, device: torch.device, rows: Sequence[int]) -> None:
+        self.group, self.device, self.rank, self.size = group, device, dist.get_rank(group), dist.get_world_size(group)
+        self.rows, self.held, self.first = list(rows), rows[self.rank], sum(rows[: self.rank])
+        self.newest = Newest()
+
+    def total(self, *parts: Tensor) -> list[Tensor]:
+        """Add tensors over all processes: one flat message for all parts, which are of one dtype.
+
+        Matrices are sent and come back component-major, whatever kernel made them: processes must not differ in it.
+        """
+        stored = [P.mT if P.dim() > 1 else P for P in parts]
+        flat = torch.cat([P.reshape(-1) for P in stored])  # a copy, of a single part too
+        self._reduce(flat, dist.ReduceOp.SUM)
+        sums = [piece.view(P.shape) for piece, P in zip(flat.split([P.numel() for P in stored]), stored, strict=True)]
+        return [S.mT if S.dim() > 1 else S for S in sums]
+
+    def total_with_gram(self, product: Tensor, V: Tensor) -> Tensor:
+        """Add products with `V` over all processes, and its Gram in the same message, which is asked for next."""
+        if self.newest.known("gram", (V,)):
+            return self.total(product)[0]
+        product, G = self.total(product, gram(V))
+        self.newest("gram", (V,), lambda: G)
+        return product
+
+    def gram(self, V: Tensor) -> Tensor:
+        """Add the Grams of all rows; kept for the newest V."""
+        return self.newest("gram", (V,), lambda: self.total(gram(V))[0])
+
+    def gram_of_others(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Multiply the Grams of all factors but one; that of the samples is the sum over all processes."""
+        others = [F for b, F in enumerate(factors) if b != mode and b]
+        grams = ([self.gram(factors[0])] if mode else []) + [gram(F) for F in others]
+        return reduce(torch.mul, grams)
+
+    def square_norms(self, V: Tensor) -> Tensor:
+        """Read the squared lengths from the Gram."""
+        return self.gram(V).diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+
+    def column_norms(self, V: Tensor) -> Tensor:
+        """Add the squares of the processes' own lengths over the longest of them."""
+        norms = column_norms(V)
+        peak = norms.clone()
+        self._reduce(peak, dist.ReduceOp.MAX)
+        return peak * self.total((norms / torch.where(peak > 0, peak, 1)).square())[0].sqrt()
+
+    def orthonormal(self, Y: Tensor) -> Tensor:
+        """Factor the rows of every process, then all triangles that come of it (tall-skinny QR)."""
+        Q, R = torch.linalg.qr(Y)
+        sizes = [min(n, Y.shape[1]) for n in self.rows]
+        own = slice(sum(sizes[: self.rank]), sum(sizes[: self.rank + 1]))
+        triangles = Y.new_zeros(sum(sizes), Y.shape[1])
+        triangles[own] = R
+        return Q @ torch.linalg.qr(self.total(triangles)[0])[0][own]
+
+    def largest(self, number: float) -> float:
+        """Find the largest over all processes."""
+        found = torch.tensor([number], dtype=torch.float64, device=self.device)
+        self._reduce(found, dist.ReduceOp.MAX)
+        return float(found)
+
+    def least(self, number: int) -> int:
+        """Find the least over all processes."""
+        return int(-self.largest(-number))
+
+    def same(self, value: Any) -> Any:
+        """Send the value of the first process to all."""
+        return self.collect(value)[0]
+
+    def own(self, V: Tensor) -> Tensor:
+        """Copy the rows of this process."""
+        assert self.held is not None
+        return as_factor(V[..., self.first : self.first + self.held, :])
+
+    def listeners(self, callbacks: Sequence[Callable[[Any], Any]], max_seconds: float | None) -> tuple[Any, Any]:
+        """Join callbacks and the limit in one answer, which is true in all processes as soon as it is in one."""
+        if not callbacks and max_seconds is None:
+            return callbacks, max_seconds
+        late = [] if max_seconds is None else [lambda told: told.seconds > max_seconds]
+        asked = [*callbacks, *late]
+        return [lambda told: bool(self.largest(float(any([bool(ask(told)) for ask in asked]))))], None
+
+    def collect(self, value: Any) -> list[Any]:
+        """List what every process has, in the order of the ranks; all must ask."""
+        return collect(value, self.group)
+
+    def _reduce(self, flat: Tensor, kind: Any) -> None:
+        _explain(partial(dist.all_reduce, flat, kind, self.group), self.group)
+
+
+def collect(value: Any, group: Any) -> list[Any]:
+    """List a value that every process of a group has, in the order of the ranks."""
+    found: list[Any] = [None] * dist.get_world_size(group)
+    _explain(partial(dist.all_gather_object, found, value, group), group)
+    return found
+
+
+def _explain(exchange: Callable[[], Any], group: Any) -> None:
+    """Say what it means if processes do not answer."""
+    try:
+        exchange()
+    except RuntimeError as error:
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        raise RuntimeError(
+            f"rank {rank} of {size}: another process ended or did not answer within the timeout of the process group; "
+            f"nothing was fitted. Its own message says why ({error})"
+        ) from error

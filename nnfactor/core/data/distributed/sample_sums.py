@@ -1,0 +1,67 @@
+"""Sums over samples, by which everything but the rows of the sample factor is known."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...factors import column_norms, gram, gram_of_others, square_norms
+
+
+class SampleSums:
+    """Sums over the rows of the sample factor, all of which this process has.
+
+    Terms, methods and estimators ask these, and none sums over samples by itself: `ProcessSums` adds what other
+    processes hold.
+
+    Attributes
+    ----------
+    held : int, optional
+        Rows of the sample factor in this process. None: all of them.
+    """
+
+    held: int | None = None
+
+    def gram_of_others(self, factors: Sequence[Tensor], mode: int) -> Tensor:
+        """Multiply the Grams of all factors but one, samples first: `(..., k, k)`."""
+        return gram_of_others(factors, mode)
+
+    def gram(self, V: Tensor) -> Tensor:
+        """Compute `V'V`, `(..., k, k)`."""
+        return gram(V)
+
+    def square_norms(self, V: Tensor) -> Tensor:
+        """Compute squared lengths of the columns, `(..., 1, k)`."""
+        return square_norms(V)
+
+    def column_norms(self, V: Tensor) -> Tensor:
+        """Compute the lengths of the columns, `(..., 1, k)`, without overflow or underflow of the squares."""
+        return column_norms(V)
+
+    def orthonormal(self, Y: Tensor) -> Tensor:
+        """Return orthonormal columns with the span of `Y (n, c)`, float64."""
+        return torch.linalg.qr(Y)[0]
+
+    def largest(self, number: float) -> float:
+        """Find the largest of a number that every process has."""
+        return number
+
+    def same(self, value: Any) -> Any:
+        """Return the value of the first process, in all."""
+        return value
+
+    def least(self, number: int) -> int:
+        """Find the least of a whole number that every process has."""
+        return number
+
+    def own(self, V: Tensor) -> Tensor:
+        """Return the rows of this process of a factor of all samples."""
+        return V
+
+    def listeners(self, callbacks: Sequence[Callable[[Any], Any]], max_seconds: float | None) -> tuple[Any, Any]:
+        """Return callbacks and a limit of seconds that end a run in all processes alike."""
+        return callbacks, max_seconds
+
+
+WHOLE = SampleSums()

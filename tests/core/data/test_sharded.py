@@ -1,0 +1,141 @@
+"""Samples split over processes: the fits of one process, few messages, and one end for all."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+import shards
+import torch
+
+from nnfactor.core import Sharded
+
+SCRIPT = Path(shards.__file__)
+LIMIT = 120  # seconds after which the processes of a test are killed
+
+
+def run_ranks(folder, name, size):
+    """Run a scenario in a group of its own at a free port; return its status, what every rank found, and stderr."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    told = [sys.executable, str(SCRIPT), str(folder), str(size), str(port), name]
+    path = os.pathsep.join([str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        told, stderr=subprocess.PIPE, text=True, process_group=0, env={**os.environ, "PYTHONPATH": path}
+    )
+    try:
+        _, errors = process.communicate(timeout=LIMIT)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)  # the ranks too
+            process.communicate()
+    found = [torch.load(folder / f"{r}.pt", weights_only=False) for r in range(size) if (folder / f"{r}.pt").exists()]
+    return process.returncode, found, errors
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def ranks(request, tmp_path_factory):
+    status, found, errors = run_ranks(tmp_path_factory.mktemp("ranks"), "fit", request.param)
+    assert status == 0, errors
+    return found
+
+
+@cache
+def alone(name):
+    A, convert, make = shards.FITS[name]
+    return shards.published(make().fit(convert(A) if convert else A))
+
+
+def equal(mine, its, tol=1e-10):
+    mine, its = np.asarray(mine, dtype=np.float64), np.asarray(its, dtype=np.float64)
+    np.testing.assert_allclose(mine, its, rtol=0, atol=tol * max(float(np.abs(its).max()), 1e-300))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("name", shards.FITS)
+def test_processes_fit_what_one_fits(name, ranks):
+    own, its = [found[name] for found in ranks], alone(name)
+    for rank in own:
+        assert rank["n_iter_"] == its["n_iter_"] and rank["converged_"] == its["converged_"]
+        for key in ("loss_", "reconstruction_err_", "objective"):
+            equal(rank[key], its[key])
+            np.testing.assert_array_equal(rank[key], own[0][key])
+        for U, V, W in zip(rank["factors_"], its["factors_"], own[0]["factors_"], strict=True):
+            equal(U, V)
+            np.testing.assert_array_equal(U, W)
+    equal(np.concatenate([rank["embedding_"] for rank in own]), its["embedding_"])
+    if "restarts loss" in its:
+        for rank in own:
+            equal(rank["restarts loss"], its["restarts loss"])
+            np.testing.assert_array_equal(rank["restarts n_iter"], its["restarts n_iter"])
+    if "restarts embeddings" in its:
+        equal(np.concatenate([r["restarts embeddings"] for r in own], axis=1), its["restarts embeddings"])
+
+
+def test_a_sweep_sends_one_flat_message(tmp_path):
+    """Sums of a mode come with V'V; momentum reads one number more, the objective; a tensor sends one for each mode."""
+    status, found, errors = run_ranks(tmp_path, "messages", 2)
+    assert status == 0, errors
+    k, m = 4, 14
+    expected = {"hals": [m * k + k * k], "mu": [m * k + k * k], "auto": [1, m * k + k * k], "kl": [m * k + k]}
+    expected["tensor"] = [1, 5 * 3, 6 * 3 + 3 * 3]
+    assert found == [expected] * 2
+
+
+def test_what_needs_all_samples_is_refused_by_name_in_all_processes(tmp_path):
+    status, found, errors = run_ranks(tmp_path, "refuse", 2)
+    assert status == 0, errors
+    assert found[0] == found[1]
+    words = {
+        "nan": "rows of rank 1: Input X contains NaN",
+        "features": "rows of rank 1 are Dense of",
+        "dtype": "torch.float32",
+        "nested": "X is Sharded",
+        "blocks": "X is Chunked",
+        "negative": "Negative values",
+        "semi": "SemiNMF does not take",
+        "graph": "GraphNMF does not take",
+        "labels": "NGE does not take",
+        "batches": "batch_size needs",
+        "missing": "missing needs",
+        "simplex": "simplex",
+        "ridge": "ridge='cv' needs",
+        "checkpoint": "checkpoint is kept by one process",
+        "stream": "partial_fit takes a batch",
+        "term": "L2 depends on 'V'",
+    }
+    assert list(words) == list(found[0])
+    for name, word in words.items():
+        assert word in found[0][name]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_processes_agree_where_they_could_part(tmp_path):
+    """Seeds that differ, a callback that is true in one process only, and rows that are all zero."""
+    status, found, errors = run_ranks(tmp_path, "agree", 2)
+    assert status == 0, errors
+    A = shards.X.copy()
+    A[shards.own_rows(len(A), 1, 2)] = 0
+    its = shards.NMF(3, random_state=0, n_init=2, max_iter=15, tol=0).fit(A)
+    for rank in found:
+        equal(rank["loss"], its.loss_)
+        equal(rank["factors"][0], its.factors_[0])
+        assert rank["n_iter"] == 20
+        assert rank["transformed"] == 0
+
+
+def test_a_lost_process_ends_all(tmp_path):
+    status, found, errors = run_ranks(tmp_path, "die", 2)
+    assert status == 3 and not found, errors
+    assert errors.count("RuntimeError: rank 0 of 2: another process ended or did not answer") == 1
+
+
+def test_without_a_process_group():
+    with pytest.raises(RuntimeError, match="init_process_group"):
+        Sharded(shards.X)

@@ -1,0 +1,205 @@
+"""Fits of data that are split over processes: `torchrun`-like ranks, each a fork of one process that imports once.
+
+`python shards.py FOLDER SIZE PORT NAME` runs one scenario in SIZE processes that meet at the port; rank r writes what
+it found to `FOLDER/r.pt`. Rank 0 never helps another: each has its own rows only.
+"""
+
+import datetime
+import os
+import sys
+import traceback
+import warnings
+from pathlib import Path
+
+os.environ["OMP_NUM_THREADS"] = "1"
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+import torch.distributed as dist
+
+from nnfactor import NMF, NTF
+from nnfactor.core import Chunked, Sharded
+
+TIMEOUT = datetime.timedelta(seconds=20)
+R = np.random.default_rng(0)
+X = R.random((37, 4)) @ R.random((4, 14)) + 0.1 * R.random((37, 14))
+T = np.einsum("ik,jk,lk->ijl", R.random((29, 3)), R.random((6, 3)), R.random((5, 3))) + 0.1 * R.random((29, 6, 5))
+S = sp.random_array((60, 18), density=0.2, rng=R, format="csr")
+FEW = sp.random_array((60, 18), density=0.05, rng=R, format="csr")
+ST = np.where(R.random(T.shape) < 0.3, T, 0.0)
+LOOSE = {"random_state": 0, "max_iter": 12, "tol": 0}
+SETTLES = {"random_state": 0, "tol": 3e-3, "max_iter": 60}
+KL = {"loss": "kullback-leibler"}
+
+
+def sparse_tensor(A):
+    return torch.as_tensor(A).to_sparse_coo()
+
+
+# name: array, what makes rows of it into what a user holds, estimator
+FITS = {
+    "auto": (X, None, lambda: NMF(4, init="random", **LOOSE)),
+    "hals": (X, None, lambda: NMF(4, solver="hals", init="random", **LOOSE)),
+    "mu": (X, None, lambda: NMF(4, solver="mu", init="random", **LOOSE)),
+    "projected": (X, None, lambda: NMF(4, solver="projected", init="random", **LOOSE)),
+    "stops": (X, None, lambda: NMF(4, init="random", **SETTLES)),
+    "svd": (X, None, lambda: NMF(4, **LOOSE)),
+    "restarts": (X, None, lambda: NMF(3, n_init=4, keep_embeddings=True, **SETTLES)),
+    "large": (X * 1e100, None, lambda: NMF(3, init="random", **LOOSE)),
+    "l1": (X, None, lambda: NMF(3, init="random", normalize="l1", **LOOSE)),
+    "kl": (X, None, lambda: NMF(4, init="random", **KL, **LOOSE)),
+    "kl mu": (X, None, lambda: NMF(4, init="random", solver="mu", n_init=2, **KL, **SETTLES)),
+    "beta": (X, None, lambda: NMF(3, init="random", loss=1.5, **LOOSE)),
+    "sparse": (S, None, lambda: NMF(4, init="random", **LOOSE)),
+    "sparse svd": (FEW, None, lambda: NMF(4, n_init=2, **LOOSE)),
+    "sparse kl": (S, None, lambda: NMF(4, init="random", **KL, **LOOSE)),
+    "tensor": (T, None, lambda: NTF(3, init="random", **LOOSE)),
+    "tensor mu": (T, None, lambda: NTF(3, solver="mu", n_init=3, **SETTLES)),
+    "tensor kl": (T, None, lambda: NTF(3, init="random", **KL, **LOOSE)),
+    "sparse tensor": (ST, sparse_tensor, lambda: NTF(3, init="random", **LOOSE)),
+    "sparse tensor kl": (ST, sparse_tensor, lambda: NTF(3, init="random", **KL, **LOOSE)),
+}
+
+
+def own_rows(n, rank, size):
+    """Rows of a rank: uneven, and few for the last."""
+    cuts = [0, *(n * (2 * r + 3) // (2 * size + 3) + 1 for r in range(size - 1)), n]
+    return slice(cuts[rank], cuts[rank + 1])
+
+
+def published(model):
+    """What a fit publishes, as tensors."""
+    found = {name: getattr(model, name) for name in ("embedding_", "factors_", "loss_", "reconstruction_err_")}
+    found |= {"n_iter_": model.n_iter_, "converged_": model.converged_, "objective": model.history_["objective"]}
+    if hasattr(model, "restarts_"):
+        found |= {f"restarts {name}": value for name, value in model.restarts_.items()}
+    return found
+
+
+def fit_all(rank, size):
+    """Fit everything in `FITS`; count messages of the fits that make no decisions."""
+    found = {}
+    for name, (A, convert, make) in FITS.items():
+        rows = A[own_rows(A.shape[0], rank, size)]
+        data = Sharded(convert(rows) if convert else rows)
+        found[name] = published(make().fit(data))
+    return found
+
+
+def count_messages(rank, size):
+    """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
+    found, reduce = {}, dist.all_reduce
+    for name in ("hals", "mu", "auto", "kl", "tensor"):
+        A, _, make = FITS[name]
+        data, lengths = Sharded(A[own_rows(A.shape[0], rank, size)]), []
+        for sweeps in (21, 22):
+            sent = []
+            dist.all_reduce = lambda flat, *rest, sent=sent: (sent.append(flat.numel()), reduce(flat, *rest))
+            make().set_params(max_iter=sweeps, verbose=0, tol=1e-30, normalize=None).fit(data)
+            lengths.append(sent)
+        dist.all_reduce = reduce
+        longer, shorter = (list(sorted(sent)) for sent in lengths[::-1])
+        for length in shorter:
+            longer.remove(length)
+        found[name] = longer
+    return found
+
+
+def refuse(rank, size):
+    """List the messages of what is refused, equal in all processes."""
+    from nnfactor import NGE, GraphNMF, SemiNMF
+    from nnfactor.core import L2, Fit, hals, run
+
+    A = X[own_rows(len(X), rank, size)]
+    wrong = A.copy()
+    if rank == size - 1:
+        wrong[0, 0] = np.nan
+    good, model = Sharded(A), NMF(2, init="random", max_iter=3, tol=0)
+    start = {"V": torch.ones(len(A), 2, dtype=torch.float64), "U1": torch.ones(14, 2, dtype=torch.float64)}
+    attempts = {
+        "nan": lambda: Sharded(wrong),
+        "features": lambda: Sharded(A[:, : 5 + rank]),
+        "dtype": lambda: Sharded(A.astype("float32" if rank else "float64")),
+        "nested": lambda: Sharded(good),
+        "blocks": lambda: Sharded(Chunked(A)),
+        "negative": lambda: model.fit(Sharded(A - 1)),
+        "semi": lambda: SemiNMF(2).fit(good),
+        "graph": lambda: GraphNMF(2).fit(good),
+        "labels": lambda: NGE(2).fit(good, np.zeros(len(A), dtype=int)),
+        "batches": lambda: NMF(2, batch_size=3).fit(good),
+        "missing": lambda: NMF(2, missing="nan").fit(good),
+        "simplex": lambda: NMF(2, simplex="V").fit(good),
+        "ridge": lambda: NMF(2, transform_method="ridge", ridge="cv").fit(good),
+        "checkpoint": lambda: model.fit(good, checkpoint="never.pt"),
+        "stream": lambda: model.partial_fit(good),
+        "term": lambda: run([Fit(good, ("V", "U1")), L2("V", weight=1.0)], {"V": hals, "U1": hals}, start),
+    }
+    found = {}
+    for name, attempt in attempts.items():
+        try:
+            attempt()
+            found[name] = "nothing was refused"
+        except ValueError as error:
+            found[name] = str(error)
+    return found
+
+
+def agree(rank, size):
+    """Differ in everything that could make processes part: seeds, callbacks, time, rows of zeros."""
+    A = X.copy()
+    A[own_rows(len(X), size - 1, size)] = 0
+    own = Sharded(A[own_rows(len(X), rank, size)])
+    alone = NMF(3, random_state=rank, n_init=2, max_iter=15, tol=0).fit(own)
+    stops = NMF(3, random_state=0, tol=0, callback=lambda told: rank == size - 1 and told.iteration >= 20).fit(own)
+    answers = stops.transform(own)
+    return {
+        "loss": alone.loss_,
+        "factors": alone.factors_,
+        "n_iter": stops.n_iter_,
+        "transformed": np.abs(answers - stops.transform(A[own_rows(len(X), rank, size)])).max(),
+    }
+
+
+def die(rank, size):
+    """Lose the last process in the middle of a fit."""
+    own = Sharded(X[own_rows(len(X), rank, size)])
+    NMF(3, max_iter=10**6, tol=0, callback=lambda told: os._exit(3) if rank == size - 1 else None).fit(own)
+
+
+SCENARIOS = {"fit": fit_all, "messages": count_messages, "refuse": refuse, "agree": agree, "die": die}
+
+
+def work(folder, rank, size, port, name):
+    """Be one rank of a group."""
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT)
+    found = SCENARIOS[name](rank, size)
+    torch.save(found, Path(folder) / f"{rank}.pt")
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def main(folder, size, port, name):
+    """Fork one process for each rank, and end with the worst of their statuses."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    children = []
+    for rank in range(int(size)):
+        child = os.fork()
+        if not child:
+            status = 1
+            try:
+                work(folder, rank, int(size), int(port), name)
+                status = 0
+            except BaseException:  # a fork never returns to what called it
+                traceback.print_exc()
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
+        children.append(child)
+    sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
