@@ -63,6 +63,8 @@ class Data(TuckerProducts, ABC):
         Whether the entries are held; of data that are read in blocks `samples` refuses what is too large to hold.
     sums : SampleSums
         Sums over samples, which other processes may hold too.
+    together : int
+        Samples that are stored, and best read, together; 1 where any is as near as another.
     stack_key : hashable
         Equal for data sets that `Stacked` can hold as one. None: never stacked.
     """
@@ -73,6 +75,7 @@ class Data(TuckerProducts, ABC):
     weighted = False
     relaxes = False
     in_memory = True
+    together = 1
     stack_key: Hashable = None
     floor: float | Tensor | None = None
     sums: SampleSums = WHOLE

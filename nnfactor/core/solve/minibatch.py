@@ -189,13 +189,25 @@ class MiniBatchSweep:
         return {**factors, "energy": energies(self.graphs, factors["V"]).double()} if self.graphs else factors
 
 
-def cut_batches(n: int, size: int, seed: int, graphs: Sequence[Graph] = (), codes: np.ndarray | None = None) -> list:
+def cut_batches(
+    n: int,
+    size: int,
+    seed: int,
+    graphs: Sequence[Graph] = (),
+    codes: np.ndarray | None = None,
+    together: int = 1,
+) -> list:
     """Cut rows 0 .. n - 1 into even batches of `size` at most: at random, or so that neighbours come together.
+
+    Rows that are stored together, `together` of them, stay together: at random are the groups. Otherwise every batch
+    would read every chunk of a file.
 
     With graphs, samples are ordered by class, within a class so that edges are short (reverse Cuthill-McKee):
     neighbours in one batch are solved together, and large weights of a graph then cost few epochs.
     """
-    order = np.random.default_rng(seed).permutation(n)
+    groups = np.random.default_rng(seed).permutation(-(-n // together))
+    order = (groups[:, None] * together + np.arange(together)).ravel()
+    order = order[order < n]
     if graphs:
         edges = reduce(lambda A, B: A + B, (g.adjacency for g in graphs))
         order = reverse_cuthill_mckee(edges.tocsr(), symmetric_mode=True).astype(np.int64)

@@ -146,7 +146,8 @@ class MiniBatches:
         _check_model(self, data.order)
         _check_batches(self, data)
         graphs = [term.graph for term in model.terms if isinstance(term, Laplacian)]
-        visited = cut_batches(data.shape[0], int(self.batch_size), seeds[0], graphs, learnt.get("codes"))
+        known = graphs, learnt.get("codes"), data.together
+        visited = cut_batches(data.shape[0], int(self.batch_size), seeds[0], *known)
         epochs = MiniBatchSweep(model.terms, model.rules, visited, seeds[0], _n_repeats(self))
         state = epochs.begin(start)
         begun = state.pop("factors")

@@ -18,6 +18,7 @@ from nnfactor.core import as_data
 from nnfactor.core.data.base import sample_sqnorms
 from nnfactor.core.data.chunked.reading import Buffer, convert_into, read_ahead
 from nnfactor.core.data.chunked.sources import Selected, as_source, read_in_ranges
+from nnfactor.core.solve.minibatch import cut_batches
 
 close = lambda a, b, tol=1e-10: torch.testing.assert_close(a, b, rtol=tol, atol=tol * float(b.abs().max()))
 
@@ -344,6 +345,19 @@ def test_tensors_labels_graphs_and_mini_batches(batch_size):
     for model, labels in ((NTF(2, **told), None), (NGE(3, batch_size=batch_size, **told), y)):
         mine, its = (np.asarray(model.fit(Z, labels).embedding_) for Z in (Chunked(X, n_rows=9), X))
         np.testing.assert_allclose(mine, its, rtol=1e-6, atol=1e-9)
+
+
+def test_mini_batches_read_a_chunk_of_the_source_in_one_visit(tmp_path):
+    X = np.random.default_rng(0).random((50, 6))
+    order = np.concatenate(cut_batches(50, 10, 0, together=4))
+    assert sorted(order) == [*range(50)] and not np.array_equal(order, np.arange(50))
+    assert (np.diff(order[order < 48]) == 1).sum() >= 36  # twelve groups of four
+    source = Counted(X)
+    source.chunks = (10, 6)
+    data = Chunked(source, n_rows=10)
+    model = NMF(2, batch_size=10, random_state=0, init="random", max_iter=5, tol=0).fit(data)
+    assert data.together == 10 and source.passes <= 5 + 6  # an epoch is one pass: batches are chunks
+    assert model.loss_ < 1.2 * NMF(2, random_state=0).fit(X).loss_
 
 
 def test_dtype_is_that_of_the_estimator_and_streams_take_blocks():

@@ -92,6 +92,7 @@ def test_the_table_says_what_must_be_written():
         "relaxes",
         "weighted",
         "stack_key",
+        "together",
     }
     assert named(free) == public - ABSTRACT
 

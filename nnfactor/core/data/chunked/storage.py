@@ -78,7 +78,7 @@ class Chunked(Data):
         if self.source.is_sparse:
             self.entries_read = _count(self.source)
         self._blocks = Blocks(self.source, self.dtype, self.device, self.max_bytes, self.asked, self.entries_read)
-        self.n_rows = self._blocks.n_rows
+        self.n_rows, self.together = self._blocks.n_rows, self.source.together
 
     def blocks(self, backwards: bool = False) -> Iterator[tuple[slice, Data]]:
         """Read the blocks in turn: their rows, and data that are valid until the next block is asked for.
