@@ -76,10 +76,11 @@ def factor_match_score(
 
     Examples
     --------
-    >>> from sklearn.datasets import load_iris
+    >>> import numpy as np
     >>> from nnfactor import NMF
     >>> from nnfactor.metrics import factor_match_score
-    >>> X = load_iris().data
+    >>> V, U = (np.random.default_rng(rows).random((rows, 2)) ** 4 for rows in (60, 20))
+    >>> X = V @ U.T + 0.01 * np.random.default_rng(0).random((60, 20))
     >>> first, second = (NMF(2, init="random", random_state=seed).fit(X) for seed in (0, 1))
     >>> factor_match_score(first, second) > 0.95
     True

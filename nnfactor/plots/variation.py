@@ -45,7 +45,7 @@ def percentage_variation_plot(
     >>> X = load_iris().data
     >>> ax = percentage_variation_plot(NMF(2, random_state=0).fit(X), X, ax=Figure().subplots())
     >>> [round(bar.get_height()) for bar in ax.patches], ax.get_ylabel()
-    ([38, 31], 'share of the sum of squares (%)')
+    ([36, 32], 'share of the sum of squares (%)')
     """
     method = ("model" if X is None else "data") if method is None else method
     one_of("method", method, ("data", "model", "both"))
