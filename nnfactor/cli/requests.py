@@ -34,7 +34,9 @@ KINDS_OF_SETTINGS: dict[str, type] = {
 
 WORDS_FOR = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
-OF_THE_CALL = ("worker_index", "output_dir", "name", "checkpoint", "no_plots", "quiet", "config", "debug", "help")
+OF_THE_CALL = (  # they change no result
+    "worker_index", "output_dir", "name", "checkpoint", "max_bytes", "no_plots", "quiet", "config", "debug", "help",
+)  # fmt: skip
 
 OF_THE_PLAN = (
     "verb", "model", "key", "long", "header", "row_names", "names", "drop_columns", "transpose", "labels", "n_init",

@@ -73,7 +73,7 @@ class Sharded(Data):
         self.floor = floor_of(torch.tensor(self._largest, dtype=self.dtype, device=self.device))
         self.local = copy(local)
         self.local.cache, self.local.floor = TensorCache(*local.cache.data), self.floor
-        numbers = torch.tensor([known["numbers"] for known in every], dtype=torch.float64).to(self.device)
+        numbers = torch.tensor([known["numbers"] for known in every], dtype=torch.float64, device="cpu").to(self.device)
         low, high, total, count, squares = numbers.unbind(1)
         whole = torch.stack([low.min(), high.max(), total.sum(), count.sum()])
         self.cache("summary", (), lambda: whole)  # of all samples: nothing is asked of the entries again
