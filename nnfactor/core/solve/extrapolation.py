@@ -25,7 +25,7 @@ than the separate runs. Only a restart raises the objective. Two safeguards are 
 True
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
 from itertools import pairwise
 from math import inf, log
@@ -79,7 +79,7 @@ def her(
     """
     check_rules(terms, rules)
     *names, last = rules
-    sets, free = within or {}, bool(names) and not unit and within is None and bound is None
+    norms = _norms_of(terms, rules) if names and not unit and within is None and bound is None else None
     steps = [term.overrelaxed() for term in terms] if len(terms) == 1 else terms  # the objective is checked
 
     def sweep(state: State) -> State:
@@ -89,12 +89,12 @@ def her(
         before, ahead, new = memory["before"], {**state["factors"], **memory["ahead"]}, {}
         ahead = bound(ahead) if bound else ahead  # first: products are kept for the very tensors of a sweep
         reach = memory["reach"].to(before[last].dtype)[..., None, None]
-        extrapolate = lambda F, name: sets.get(name, _positive)(torch.lerp(before[name], F, reach))
+        extrapolate = lambda F, name: (within or {}).get(name, _positive)(torch.lerp(before[name], F, reach))
         for name, following in pairwise((*names, last)):
             improved = {**ahead, name: rules[name](ahead[name], add_blocks(steps, ahead, name))}
             ahead = _unit_columns(improved, [name] if name in unit else [], following)
             new[name], ahead[name] = ahead[name], extrapolate(ahead[name], name)
-        ahead = _bound_lengths(ahead, names, last, terms) if free else ahead
+        ahead = _bound_lengths(ahead, names, last, norms) if norms else ahead
         new[last] = rules[last](ahead[last], add_blocks(steps, ahead, last))
         value = add_values(terms, {**ahead, last: new[last]})
         good = value <= memory["limit"]  # False for NaN
@@ -111,6 +111,12 @@ def her(
         }
 
     return sweep
+
+
+def _norms_of(terms: Sequence[Term], names: Iterable[str]) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Choose what computes squared lengths of columns: of the samples' factor their sums, which processes may share."""
+    sample, sums = samples_of(terms)
+    return {name: sums.square_norms if name == sample else square_norms for name in names}
 
 
 def _positive(F: Tensor) -> Tensor:
@@ -257,16 +263,14 @@ def _per_problem(factors: Mapping[str, Tensor], number: float) -> Tensor:
 
 
 def _bound_lengths(
-    factors: dict[str, Tensor], names: Sequence[str], last: str, terms: Sequence[Term]
+    factors: dict[str, Tensor], names: Sequence[str], last: str, norms: Mapping[str, Callable[[Tensor], Tensor]]
 ) -> dict[str, Tensor]:
     """Bring columns of some factors between 1/`APART` and `APART` times the geometric mean length of their component.
 
     The mean includes the last factor: by its length alone three factors or more would swing further with every sweep.
     For a component with a zero column any length is the same model: its mean is that of the longest component.
     """
-    sample, sums = samples_of(terms)
-    lengths = [(sums.square_norms if n == sample else square_norms)(factors[n]) for n in (*names, last)]
-    squares = torch.stack([s.squeeze(-2) for s in lengths], dim=-2)  # of Grams
+    squares = torch.stack([norms[n](factors[n]).squeeze(-2) for n in (*names, last)], dim=-2)  # of Grams
     far = APART ** (2 + 2 / len(names))  # logarithms that are no further apart are that near to their mean
     if at_hand(squares) and bool((squares.amax(-2) <= far * squares.amin(-2)).all()):
         return factors  # an answer at hand, and nearly always this one
