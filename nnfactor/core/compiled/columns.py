@@ -4,6 +4,8 @@ A tile is some rows of a factor with all their columns: it stays in the innermos
 are flat, their columns one behind the other: with two indices a loop over them is half as fast.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from torch import Tensor
 
@@ -26,14 +28,8 @@ def minimise_columns(
     bounds : two Tensors, optional
         `(B or 1, k, n or 1)`: the least and the largest entries, in place of 0 and infinity.
     """
-    (B, k, n), out = F.shape, F.new_empty(F.shape)
-    rates, each = (out, 0) if steps is None else (steps, steps.shape[-1])
-    lower, upper = (out, out) if bounds is None else bounds
-    arrays = [T.numpy() for T in (F, linear, G.contiguous(), rates, lower, upper, out)]
-    items = B * -(-n // TILE)
-    work = 2.0 * items * TILE * k * k * sweeps
-    call_in_parts(_sweep_tiles, items, work, *arrays, each, bounds is not None, sweeps)
-    return out
+    each = 0 if steps is None else steps.shape[-1]
+    return _over_tiles(_sweep_tiles, F, (linear, G.contiguous(), F if steps is None else steps), bounds, sweeps, each)
 
 
 def minimise_rows(
@@ -50,12 +46,23 @@ def minimise_rows(
     bounds : two Tensors, optional
         As in `minimise_columns`.
     """
+    return _over_tiles(_sweep_rows, F, (linear, G, floor), bounds, sweeps)
+
+
+def _over_tiles(
+    loop: Callable,
+    F: Tensor,
+    coefficients: tuple[Tensor, ...],
+    bounds: tuple[Tensor, Tensor] | None,
+    sweeps: int,
+    *settings: int,
+) -> Tensor:
+    """Call a loop over all tiles of all problems; bounds that are not given are not read."""
     (B, k, n), out = F.shape, F.new_empty(F.shape)
-    lower, upper = (out, out) if bounds is None else bounds
-    arrays = [T.numpy() for T in (F, linear, G, floor, lower, upper, out)]
+    arrays = [T.numpy() for T in (F, *coefficients, *(bounds or (F, F)), out)]
     items = B * -(-n // TILE)
     work = 2.0 * items * TILE * k * k * sweeps
-    call_in_parts(_sweep_rows, items, work, *arrays, bounds is not None, sweeps)
+    call_in_parts(loop, items, work, *arrays, *settings, bounds is not None, sweeps)
     return out
 
 

@@ -80,21 +80,19 @@ def _arrays(X: Tensor, owner: Sequence[int], sides: Sequence[Tensor], floor: Ten
 def _times_right(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN202
     """Write `(X / Y) U'` for chunks of rows `begin..end` of all problems."""
     k, n, m = N(V.shape[1]), N(V.shape[2]), N(U.shape[2])
-    chunks, wide = (n + CHUNK - N(1)) // CHUNK, (k + N(3)) // N(4) * N(4)
-    u, y, v = np.zeros(wide * S, V.dtype), np.zeros(N(4) * S, V.dtype), np.zeros(N(4) * wide, V.dtype)
+    chunks, (wide, u, y, v) = (n + CHUNK - N(1)) // CHUNK, _tile(V)
     p = np.zeros(CHUNK * wide, V.dtype)
     for item in range(N(begin), N(end)):
         b, first = item // chunks, item % chunks * CHUNK
         last = min(n, first + CHUNK)
         p[:] = 0
         for start in range(N(0), m, WIDTH):
-            width = min(WIDTH, m - start)
-            w = (width + LANES - N(1)) // LANES * LANES
-            _load_columns(u, U, b, start, width)
+            width, w = _load_columns(u, U, b, start)
             for i in range(first, last, N(4)):
-                _load_rows(v, V, b, i, min(N(4), last - i))
+                rows = min(N(4), last - i)
+                _load_rows(v, V, b, i, rows)
                 _model(y, v, u, wide, w)
-                _divide(y, X, begins[b] + i * N(stride) + start, N(stride), min(N(4), last - i), width, w, floors[b])
+                _divide(y, X, begins[b] + i * N(stride) + start, N(stride), rows, width, w, floors[b])
                 _add_to_rows(p, (i - first) * wide, y, u, wide, w)
         for i in range(first, last, N(4)):
             at = (i - first) * wide
@@ -107,22 +105,20 @@ def _times_right(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN
 def _times_left(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN202
     """Write `V (X / Y)` for tiles of columns `begin..end` of all problems."""
     k, n, m = N(V.shape[1]), N(V.shape[2]), N(U.shape[2])
-    tiles, wide = (m + WIDTH - N(1)) // WIDTH, (k + N(3)) // N(4) * N(4)
-    u, y, v = np.zeros(wide * S, V.dtype), np.zeros(N(4) * S, V.dtype), np.zeros(N(4) * wide, V.dtype)
+    tiles, (wide, u, y, v) = (m + WIDTH - N(1)) // WIDTH, _tile(V)
     q = np.zeros(wide * S, V.dtype)
     for item in range(N(begin), N(end)):
         b, start = item // tiles, item % tiles * WIDTH
-        width = min(WIDTH, m - start)
-        w = (width + LANES - N(1)) // LANES * LANES
-        _load_columns(u, U, b, start, width)
+        width, w = _load_columns(u, U, b, start)
         out[b, :, start : start + width] = 0
         for first in range(N(0), n, BLOCK):
             last = min(n, first + BLOCK)
             q[:] = 0
             for i in range(first, last, N(4)):
-                _load_rows(v, V, b, i, min(N(4), last - i))
+                rows = min(N(4), last - i)
+                _load_rows(v, V, b, i, rows)
                 _model(y, v, u, wide, w)
-                _divide(y, X, begins[b] + i * N(stride) + start, N(stride), min(N(4), last - i), width, w, floors[b])
+                _divide(y, X, begins[b] + i * N(stride) + start, N(stride), rows, width, w, floors[b])
                 _add_to_columns(q, v, y, wide, w)
             for c in range(k):
                 at = c * S
@@ -133,21 +129,19 @@ def _times_left(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN0
 @sums
 def _sum_divergence(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN202
     """Add the divergence over chunks of rows `begin..end` of all problems; every row of a tile is summed by itself."""
-    k, n, m = N(V.shape[1]), N(V.shape[2]), N(U.shape[2])
-    chunks, wide = (n + CHUNK - N(1)) // CHUNK, (k + N(3)) // N(4) * N(4)
-    u, y, v = np.zeros(wide * S, V.dtype), np.zeros(N(4) * S, V.dtype), np.zeros(N(4) * wide, V.dtype)
+    n, m = N(V.shape[2]), N(U.shape[2])
+    chunks, (wide, u, y, v) = (n + CHUNK - N(1)) // CHUNK, _tile(V)
     least = V.dtype.type(np.finfo(V.dtype).tiny)
     for item in range(N(begin), N(end)):
         b, first = item // chunks, item % chunks * CHUNK
         last, floor = min(n, first + CHUNK), floors[b]
         for start in range(N(0), m, WIDTH):
-            width = min(WIDTH, m - start)
-            w = (width + LANES - N(1)) // LANES * LANES
-            _load_columns(u, U, b, start, width)
+            width, w = _load_columns(u, U, b, start)
             for i in range(first, last, N(4)):
-                _load_rows(v, V, b, i, min(N(4), last - i))
+                rows = min(N(4), last - i)
+                _load_rows(v, V, b, i, rows)
                 _model(y, v, u, wide, w)
-                for r in range(min(N(4), last - i)):
+                for r in range(rows):
                     at, row, total = r * S, begins[b] + (i + r) * N(stride) + start, V.dtype.type(0)
                     for j in range(width):
                         x, z = V.dtype.type(X[row + j]), y[at + j]
@@ -158,14 +152,23 @@ def _sum_divergence(X, begins, stride, V, U, floors, out, begin, end):  # noqa: 
 
 
 @jit
-def _load_columns(u, U, b, start, width):  # noqa: ANN001, ANN202
-    """Copy some columns of a factor `(k, m)`, and zeros behind them."""
+def _tile(V):  # noqa: ANN001, ANN202
+    """Make the memory of a tile: the components, in fours; of the right factor, of the model and of the left one."""
+    wide = (N(V.shape[1]) + N(3)) // N(4) * N(4)
+    return wide, np.zeros(wide * S, V.dtype), np.zeros(N(4) * S, V.dtype), np.zeros(N(4) * wide, V.dtype)
+
+
+@jit
+def _load_columns(u, U, b, start):  # noqa: ANN001, ANN202
+    """Copy the columns of a tile of a factor `(k, m)`, and zeros behind them; says how many, and in whole lanes."""
+    width = min(WIDTH, N(U.shape[2]) - start)
     for c in range(N(U.shape[1])):
         at = c * S
         for j in range(width):
             u[at + j] = U[b, c, start + j]
         for j in range(width, S):
             u[at + j] = 0
+    return width, (width + LANES - N(1)) // LANES * LANES
 
 
 @jit

@@ -41,19 +41,9 @@ def minimise_columns(
     sweeps: int,
     rows: int | None = None,
 ) -> Tensor:
-    """Return the factor after some sweeps over its columns, `f_j = max(0, f_j + (m_j - F g_j) steps_j)`.
+    """Return the factor after some sweeps over its columns: arguments and answer are those of `columns`.
 
-    Parameters
-    ----------
-    F, linear, G : Tensor
-        `(B, k, n)`, `(B, k, n)` and `(B, k, k)`: the factor, its linear part and the Gram.
-    steps : Tensor, optional
-        `(B, k, n or 1)`: one over the curvature, 0 where an entry stays. Without them the diagonal of G has it.
-    bounds : two Tensors, optional
-        `(B or 1, k, n or 1)`: the least and the largest entries, in place of 0 and infinity.
-    sweeps : int
-    rows : int, optional
-        Of a tile, a power of two; for measurements. Default: `tile_rows`.
+    `rows` of a tile, a power of two, are for measurements. Default: `tile_rows`.
     """
     (B, k, n), out = F.shape, F.new_empty(F.shape)
     each = 0 if steps is None else steps.shape[-1]
@@ -76,18 +66,7 @@ def minimise_columns(
 def minimise_rows(
     F: Tensor, linear: Tensor, G: Tensor, floor: Tensor, bounds: Sequence[Tensor] | None, sweeps: int
 ) -> Tensor:
-    """Return the factor after some sweeps over its columns, where every row has a Gram of its own.
-
-    Parameters
-    ----------
-    F, linear, G : Tensor
-        `(B, k, n)`, `(B, k, n)` and `(B, k, k, n)`: the factor, its linear part and the Grams.
-    floor : Tensor
-        `(B,)`: an entry whose curvature is no higher stays.
-    bounds : two Tensors, optional
-        As in `minimise_columns`.
-    sweeps : int
-    """
+    """Return the factor after some sweeps, where every row has a Gram of its own: arguments as in `columns`."""
     (B, k, n), out = F.shape, F.new_empty(F.shape)
     T = tile_rows(2 * k, F.element_size())  # a tile of Grams is there as well
     with torch.cuda.device_of(F):
