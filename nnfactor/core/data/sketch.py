@@ -36,12 +36,8 @@ class Sketch(DenseProducts):
     def __init__(self, data: Dense, columns: int, seed: int) -> None:
         super().__init__(data.shape, data.dtype, data.device, data.X)
         self.data, self.cut = data, data.cut
-        generator = torch.Generator("cpu").manual_seed(seed)
-        drawn = torch.randn(data.shape[1], columns, generator=generator, dtype=torch.float64, device="cpu")
-        Q = drawn.to(data.device, data.dtype)
-        for product in (data.times, data.times_transposed, data.times):
-            Q = torch.linalg.qr(product(Q).double())[0].to(data.dtype)
-        self.left, self.right = Q.contiguous(), data.times_transposed(Q).mT.contiguous()  # (n, c), (c, m)
+        found = data.cache(("sketch", columns, seed), (), lambda: _find_directions(data, columns, seed))
+        self.left, self.right = found  # (n, c), (c, m)
 
     def times(self, F: Tensor) -> Tensor:
         """Compute `Q (Q' X) F`."""
@@ -95,6 +91,16 @@ def sketch_of(data: Data, rank: int, seed: int) -> Sketch | None:
         return None
     sketch = Sketch(data, columns, seed)
     return sketch if sketch.captured() >= CAPTURED else None
+
+
+def _find_directions(data: Dense, columns: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Compute Q and `Q' X`; they are kept with the data, for batches that run in parts."""
+    generator = torch.Generator("cpu").manual_seed(seed)
+    drawn = torch.randn(data.shape[1], columns, generator=generator, dtype=torch.float64, device="cpu")
+    Q = drawn.to(data.device, data.dtype)
+    for product in (data.times, data.times_transposed, data.times):
+        Q = torch.linalg.qr(product(Q).double())[0].to(data.dtype)
+    return Q.contiguous(), data.times_transposed(Q).mT.contiguous()
 
 
 def _multiply(A: Tensor, F: Tensor) -> Tensor:
