@@ -198,9 +198,7 @@ def _solve_within(G: Tensor, B: Tensor, box: Within | None, total: float) -> Ten
     if isinstance(box, Simplex):
         return simplex_coefficients(G, B, total)
     V = nnls(G, B)
-    if box is None:
-        return V
-    return (_descend_within if G.dim() == 2 else _descend_by_rows)(V, G, B, box)
+    return V if box is None else _descend_within(V, G, B, cast(Box, box))
 
 
 def _divergence_coefficients_within(
@@ -221,27 +219,11 @@ def _of_rows(penalty: Penalty) -> bool:
     return isinstance(penalty, L1 | L2)
 
 
-def _descend_by_rows(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
-    """Minimise within bounds along the coordinates, every row by its own Gram, to 1e-9 of the largest coefficient."""
-    assert isinstance(box, Box)
-    V = box(V)
-    curvature = G.diagonal(dim1=-2, dim2=-1)
-    for _ in range(10_000):
-        before = V.clone()
-        for j in range(V.shape[1]):
-            d = curvature[:, j]
-            step = (B[:, j] - (V * G[:, j]).sum(1)) / torch.where(d > 0, d, 1)
-            V[:, j] = (V[:, j] + torch.where(d > 0, step, 0)).clamp_(float(box.lower), float(box.upper))
-        if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):
-            break
-    return V
-
-
-def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Within) -> Tensor:
-    """Minimise within bounds by projected gradient, to 1e-9 of the largest coefficient."""
+def _descend_within(V: Tensor, G: Tensor, B: Tensor, box: Box) -> Tensor:
+    """Minimise within bounds along the coordinates, to 1e-9 of the largest coefficient."""
     block, V = normal_block(G, B), box(V)
     for _ in range(200):
-        before, V = V, projected_gradient(V, block, steps=50, within=box)
+        before, V = V, hals(V, block, sweeps=50, within=box)
         if bool((V - before).abs().max() <= 1e-9 * V.abs().max()):
             break
     return V
