@@ -20,9 +20,7 @@ def compose(*rules: Rule) -> Rule:
 
 def leading_rule(rule: Rule) -> Rule:
     """Return the function that is applied first: of a composition its first rule, without settings."""
-    while isinstance(rule, partial):
-        rule = rule.args[0][0] if rule.func is _apply_in_turn else rule.func
-    return rule
+    return list_rules(rule)[0][0]
 
 
 def last_rule(rule: Rule) -> Rule:
