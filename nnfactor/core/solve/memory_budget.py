@@ -18,9 +18,8 @@ SHARE = 0.5  # of the free memory
 def bytes_per_problem(data: Data, rank: int) -> int:
     """Estimate the bytes that one problem needs at most."""
     numbers = COPIES * data.rows_per_problem * rank
-    if data.in_memory and data.entries_read < prod(
-        data.shape
-    ):  # ratios at all stored entries are made, others in chunks
+    sparse = data.entries_read < prod(data.shape)
+    if data.in_memory and sparse:  # ratios at all stored entries are made, others in chunks
         numbers += 2 * data.entries_read
     return numbers * data.dtype.itemsize
 
