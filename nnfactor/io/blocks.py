@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .anndata_files import data_item, encoding_of, is_array, names_of, obs_columns, open_anndata
+from .anndata_files import data_item, encoding_of, is_array, names_of, obs_columns
 from .data_files import (
     READERS,
     Labels,
@@ -183,6 +183,8 @@ OPENED: dict[str, Callable[[Path, str | None, Sequence[str]], Table]] = {
 def _checked_blocks(path: Path, kind: str, key: str | None, layout: Layout, n_rows: int) -> Iterator[Table]:
     if kind in TABLES:
         blocks = _text_blocks(path, kind, n_rows, layout)
+    elif kind in OPENED:
+        blocks = _opened_blocks(kind, path, key, layout.labels, n_rows)
     else:
         blocks = BLOCKS[kind](path, key, layout.labels, n_rows)
     source, first = str(path) if key is None else f"{path}[{key!r}]", 0
@@ -221,35 +223,13 @@ def _slices(values: Any, n_rows: int) -> Iterator[tuple[slice, Any]]:
         yield rows, values[rows]
 
 
-def _array_blocks(values: Any, n_rows: int, path: Path) -> Iterator[Table]:
-    checked(Table(values, (None,) * len(values.shape), source=str(path)))
-    for _, block in _slices(values, n_rows):
-        yield Table(block, (None,) * len(values.shape))
-
-
-def _npy_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
-    yield from _array_blocks(np.load(path, mmap_mode="r", allow_pickle=False), n_rows, path)
-
-
-def _zarr_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
-    if holds_anndata(path):
-        yield from _anndata_blocks(path, key, labels, n_rows)
-    else:
-        yield from _array_blocks(open_zarr(path, key, labels), n_rows, path)
-
-
-def _h5_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
-    with need("h5py", path).File(path, "r") as file:
-        yield from _array_blocks(file[choose(datasets(file), key, path)], n_rows, path)
-
-
-def _anndata_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
-    with open_anndata(path) as file:
-        item = data_item(file, key, path)
-        values = item if is_array(item) else _CompressedRows(item, path)
-        (rows, columns), found = names_of(file, path), obs_columns(file, labels, path)
-        for at, block in _slices(values, n_rows):
-            yield Table(block, (rows[at], columns), {name: column[at] for name, column in found.items()})
+def _opened_blocks(kind: str, path: Path, key: str | None, labels: Sequence[str], n_rows: int) -> Iterator[Table]:
+    """Open a file, and iterate over its rows with their names and labels."""
+    table = checked(OPENED[kind](path, key, labels))
+    rows, *others = table.names
+    for at, block in _slices(table.values, n_rows):
+        of_block = {name: column[at] for name, column in table.labels.items()}
+        yield Table(block, (rows and rows[at], *others), of_block)
 
 
 class _CompressedRows:
@@ -294,11 +274,6 @@ def _netcdf_blocks(path: Path, key: str | None, labels: Sequence[str], n_rows: i
 
 
 BLOCKS: dict[str, Callable[[Path, str | None, Sequence[str], int], Iterator[Table]]] = {
-    ".npy": _npy_blocks,
     ".parquet": _parquet_blocks,
-    ".h5": _h5_blocks,
-    ".hdf5": _h5_blocks,
-    ".h5ad": _anndata_blocks,
-    ".zarr": _zarr_blocks,
     ".nc": _netcdf_blocks,
 }
