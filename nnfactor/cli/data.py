@@ -13,6 +13,7 @@ import scipy.sparse as sp
 import nnfactor
 
 from ..io import Table, open_data, read_data, read_labels
+from ..io.file_kinds import split_column
 from ..io.label_files import KINDS
 from .arguments import read_size
 from .errors import UserError
@@ -90,9 +91,9 @@ def read_given(arguments: Namespace, model: str) -> Given:
     y = None if not arguments.labels else _labels(arguments.labels, column, given)
     weights = None if not arguments.weights else _weights(arguments.weights, tables[0], arguments)
     files = {f"data {i}": path for i, path in enumerate(paths, 1)}  # their order and their parts decide, too
-    files |= {} if column or not arguments.labels else {"labels": file_of(arguments.labels)}
+    files |= {} if column or not arguments.labels else {"labels": split_column(arguments.labels)[0]}
     files |= {"weights": arguments.weights} if arguments.weights else {}
-    files |= {f"names {i}": file_of(name) for i, name in enumerate(names or (), 1) if name != NO_NAMES}
+    files |= {f"names {i}": split_column(name)[0] for i, name in enumerate(names or (), 1) if name != NO_NAMES}
     digests = {f"{part}: {Path(path).resolve()}": digest(Path(path)) for part, path in files.items()}
     return Given(X, y, weights, tables, digests)
 
@@ -136,14 +137,8 @@ def column_of(labels: str | None, data: str) -> str | None:
     for before in ("obs:", f"{data}:"):
         if labels.startswith(before):
             return labels.removeprefix(before)
-    is_file = Path(file_of(labels)).exists() or Path(labels.partition(":")[0]).suffix in KINDS
+    is_file = Path(split_column(labels)[0]).exists() or Path(labels.partition(":")[0]).suffix in KINDS
     return None if is_file else labels
-
-
-def file_of(labels: str) -> str:
-    """Return the file of labels or names, without the name of a column behind it."""
-    file, colon, _ = labels.rpartition(":")
-    return file if colon and not Path(labels).exists() and Path(file).exists() else labels
 
 
 def _labels(labels: str, column: str | None, given: Given) -> Any:
@@ -152,8 +147,7 @@ def _labels(labels: str, column: str | None, given: Given) -> Any:
         if column not in known:
             raise UserError(f"--labels {labels}: {given.tables[0].source} has no column {column!r} of labels")
         return known[column]
-    file = file_of(labels)
-    name = labels.removeprefix(f"{file}:") if file != labels else None
+    file, name = split_column(labels)
     if given.samples is None and file.endswith((".csv", ".tsv", ".gz", ".h5ad")):
         LOGGER.warning("warning: the data have no names of samples; labels are taken in the order of %s", file)
     return read_labels(file, names=given.samples, column=name, n_samples=given.tables[0].values.shape[0])

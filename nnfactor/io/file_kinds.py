@@ -30,6 +30,13 @@ def file_kind(path: Path, known: Sequence[str]) -> str:
     return kind
 
 
+def split_column(where: str) -> tuple[str, str | None]:
+    """Split `FILE:COLUMN`; without a column, and where the colon belongs to the name of the file, it is None."""
+    file, _, column = where.rpartition(":")
+    named = file and not Path(where).exists() and (Path(file).exists() or Path(file).suffix)
+    return (file, column) if named else (where, None)
+
+
 @contextmanager
 def told_of(path: Path, kind: str) -> Iterator[None]:
     """Turn whatever a reader says of a file that it cannot read into one line that names the file."""

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from .file_kinds import TABLES, file_kind, open_text, told_of
+from .file_kinds import TABLES, file_kind, open_text, split_column, told_of
 from .labels import MISSING, as_labels, check_columns
 
 Names = tuple[str, ...] | None
@@ -204,7 +204,8 @@ def read_names(where: str, n: int) -> tuple[str, ...]:
 
     Without a column it is the first cell. The first line is a head if there is one line more than names.
     """
-    file, _, column = where.rpartition(":") if not Path(where).exists() and ":" in where else (where, "", "1")
+    file, named = split_column(where)
+    column = "1" if named is None else named
     kind = file_kind(Path(file), TABLES)
     with told_of(Path(file), kind), open_text(Path(file)) as lines:
         apart = (line.rstrip("\r\n") for line in lines) if kind == ".txt" else text_rows(lines, kind, file)

@@ -110,6 +110,7 @@ WRONG = [  # words of a command line, and a part of what is told
     ("fit good.csv -k 2 --seed -1", "--seed -1 must be"),
     ("fit good.csv -k 2 --labels types.csv:kind --model NGE", "kind"),
     ("fit good.csv -k 2 --labels obs:cell --model NGE", "cell"),
+    ("fit good.csv -k 2 --labels gone.csv:type --model NGE", "error: gone.csv: there is no such file"),
     ("fit good.csv -k 2 --labels a", "NMF uses no labels"),
     ("fit rising.csv -k 2", "whole numbers that rise"),
     ("fit patients.csv -k 2", "'patient_id' and holds numbers; say --row-names"),
