@@ -10,15 +10,15 @@ from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Self
 
 import numpy as np
 from sklearn.base import clone
 
 from ..callbacks import JSONLines, ProgressBar
-from ..io import load, save
+from ..io import load
 from ..io.complete_files import remove
+from ..io.model_files import encode
 from ..models.shared.fitting import draw_seeds
 from ..selection import RankSelection
 from ..selection.rank import conclude
@@ -55,7 +55,7 @@ class Work:
             check_alike(given.tables, [(i, 1) for i in range(len(given.tables))])
         for name in {name for of in getattr(estimator, "modes", ()) for name in of}:
             check_alike(given.tables, [(i, of.index(name)) for i, of in enumerate(estimator.modes) if name in of])
-        _check_savable(estimator)
+        encode(clone(estimator).set_params(**_left_out(estimator)))  # refuses what a model file cannot hold
         if checkpoint and "checkpoint" not in takes:
             raise UserError(f"{plan['model']} has no state to save; leave --checkpoint out")
         if given.y is None and takes["y"].default is inspect.Parameter.empty:
@@ -104,12 +104,6 @@ class Work:
         ]
         pieces += [(i % self.workers, _part(folder, i)) for i in range(len(self.study.parts) if self.study else 0)]
         return [(worker, path) for worker, path in pieces if not path.exists()]
-
-
-def _check_savable(estimator: Any) -> None:
-    """Refuse parameters that a model file cannot hold, before anything is fitted."""
-    with TemporaryDirectory() as folder:
-        save(clone(estimator).set_params(**_left_out(estimator)), Path(folder, MODEL))
 
 
 def _left_out(estimator: Any) -> dict[str, None]:

@@ -53,17 +53,22 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     OSError
         The folder does not exist or cannot be written to.
     """
-    tensors: dict[str, Tensor] = {}
-    content = _encode(model, type(model).__name__, tensors)
-    if not (isinstance(content, dict) and "$object" in content):
-        raise TypeError(f"model is a {type(model).__name__}, which is no estimator of nnfactor")
-    text = json.dumps(content, allow_nan=False, separators=(",", ":"))
+    text, tensors = encode(model)
     metadata = {"nnfactor": text, "format": str(FORMAT), "version": VERSION, "sha256": _checksum(text, tensors)}
     with replacing(Path(path)) as unfinished:
         with open(unfinished, "wb") as file:  # a missing folder is an OSError, whatever safetensors says
             mode = os.fstat(file.fileno()).st_mode
         save_file(tensors, unfinished, metadata=metadata)
         os.chmod(unfinished, mode)  # as any file of the user, whatever safetensors made of it
+
+
+def encode(model: Any) -> tuple[str, dict[str, Tensor]]:
+    """Return what the file of a model holds: text, and arrays by name; refuse what a file cannot hold, as `save`."""
+    tensors: dict[str, Tensor] = {}
+    content = _encode(model, type(model).__name__, tensors)
+    if not (isinstance(content, dict) and "$object" in content):
+        raise TypeError(f"model is a {type(model).__name__}, which is no estimator of nnfactor")
+    return json.dumps(content, allow_nan=False, separators=(",", ":")), tensors
 
 
 def load(path: str | os.PathLike[str]) -> Any:
