@@ -11,7 +11,7 @@ import numpy as np
 from ..io import load, read_data
 from ..selection import RankSelection
 from .errors import UserError
-from .folder import SOLUTIONS, SUGGESTED, ResultFolder, written
+from .folder import SUGGESTED, ResultFolder, written
 from .solutions import MODEL, NAMES, component_names
 
 
@@ -22,13 +22,14 @@ def can_draw() -> bool:
 
 def draw(folder: ResultFolder) -> None:
     """Draw the components of every solution and the choice of a rank, and write `report.html`."""
+    solutions = folder.solutions()
     if not can_draw():
         raise UserError("pictures need matplotlib; pip install 'nnfactor[plot]'")
 
     from .. import plots
     from ..plots.report import write_report
 
-    for solution in sorted(folder.file(SOLUTIONS).glob("k_*")):
+    for solution in solutions:
         model = load(solution / MODEL)
         if not hasattr(model, "factors_"):
             continue

@@ -10,7 +10,6 @@ from ..pictures import draw
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     """Draw the pictures again."""
     folder = ResultFolder.open(arguments.result)
-    folder.solutions()
     with tell(arguments.quiet) as log:
         draw(folder)
         log.info("wrote %s", folder.file("report.html"))
