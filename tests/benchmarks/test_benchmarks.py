@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("matplotlib")
 
 from benchmarks.__main__ import main
 from benchmarks.data.problems import PROBLEMS, half_of_each_class, load

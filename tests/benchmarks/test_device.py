@@ -6,7 +6,6 @@ import os
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("jinja2")
 
 import torch
 

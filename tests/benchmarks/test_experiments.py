@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("matplotlib")
 
 from benchmarks.__main__ import main
 from benchmarks.data import splits

@@ -13,7 +13,6 @@ import pytest
 import torch
 
 pytest.importorskip("matplotlib")
-pytest.importorskip("matplotlib")
 
 from benchmarks.__main__ import main
 from benchmarks.experiments.peers import methods as peers_methods
