@@ -6,6 +6,7 @@ import shutil
 import subprocess
 from html import unescape
 from html.parser import HTMLParser
+from urllib.parse import unquote
 
 import pytest
 
@@ -40,6 +41,19 @@ class Page(HTMLParser):
 
     def row(self, first):
         return next(row for row in self.rows if row and row[0][1] == first)
+
+    def linked_files(self):
+        """The files that the page links to; it needs no other one, loads nothing, and its inner links have ends."""
+        assert not self.open
+        assert not self.all("link") and not any("src" in attrs for attrs in self.all("script"))
+        policy = next(attrs["content"] for attrs in self.all("meta") if "http-equiv" in attrs)
+        assert policy.startswith("default-src 'none'")
+        ids = [attrs["id"] for _, attrs in self.tags if "id" in attrs]
+        assert len(ids) == len(set(ids))
+        links = [attrs["href"] for attrs in self.all("a")]
+        inside = [link[1:] for link in links if link.startswith("#")]
+        assert inside and set(inside) <= set(ids)
+        return {unquote(link) for link in links if not link.startswith("#")}
 
 
 PROBE = """
