@@ -194,26 +194,8 @@ def test_every_word_that_decides_what_is_read_is_in_the_plan():
 
 def test_labels_with_names_for_data_without_are_told_of(here, capsys):
     np.save("plain.npy", IRIS.data)
-    assert (
-        main(
-            [
-                "fit",
-                "plain.npy",
-                "-k",
-                "4",
-                "--model",
-                "NGE",
-                "--labels",
-                "types.csv:type",
-                "--seed",
-                "0",
-                "--max-iter",
-                "20",
-                "--no-plots",
-            ]
-        )
-        == 0
-    )
+    words = "fit plain.npy -k 4 --model NGE --labels types.csv:type --seed 0 --max-iter 20 --no-plots"
+    assert main(words.split()) == 0
     assert "taken in the order of types.csv" in capsys.readouterr().err
 
 
