@@ -7,7 +7,7 @@ from the seed.
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -74,7 +74,7 @@ class RankStudy:
         parts: Sequence[Any] = draw_parts(X.shape[0], random, runs, study._codes) if halves else ()
         if chosen in DRAW:
             parts = DRAW[chosen](study.estimators([1, *ranks]), X, weights, random)
-        return cls(estimator, X, weights, ranks, chosen, study.n_init, seed, parts, y)
+        return replace(study, parts=parts)
 
     def estimators(self, ranks: Sequence[int]) -> list[Any]:
         """Make the estimators of some ranks for all data; one component to compare with is free if more are known."""
