@@ -272,11 +272,11 @@ def _descend(
 def _newton_coefficients(data: Data, bases: Sequence[Tensor], V: Tensor, tol: float, max_iter: int) -> Tensor:
     """Improve the sample factor V by Newton's method, in place; return the rows that have not settled."""
     X, Z = data.samples(), khatri_rao([F.double() for F in bases])
-    everything = torch.arange(len(V), device=V.device)
+    everything, used = torch.arange(len(V), device=V.device), (Z > 0).any(1)
+    Z, every = Z[used], bool(used.all())  # the others cost what they cost
     if not isinstance(X, Tensor) or len(Z) < Z.shape[1]:  # too few features to determine coefficients
         return everything
-    used, floor, left = (Z > 0).any(1), data.largest() * torch.finfo(V.dtype).eps ** 2, []
-    Z, every = Z[used], bool(used.all())  # the others cost what they cost
+    floor, left = data.largest() * torch.finfo(V.dtype).eps ** 2, []
     for some in slices(len(V), max(1, HESSIANS // max(1, Z.numel()))):
         rows = X[some].flatten(1)
         rows = (rows if every else rows[:, used]).double()
@@ -318,12 +318,13 @@ def _newton_direction(G: Tensor, g: Tensor, F: Tensor) -> Tensor:
     Entries that would become negative are moved to zero, and the others once more. Where bases are nearly dependent
     that may go uphill: such rows are solved exactly, and where rounding decides, every entry goes by itself.
     """
-    zero = (F <= 0) & (g >= 0)
+    zero, largest = (F <= 0) & (g >= 0), G.diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    size = torch.where(largest > 0, largest, 1)  # of the diagonal where an entry stays: what G has, whatever the unit
     D = -F
     for _ in range(PIVOTS):
         free = ~zero
         right = torch.where(free, _multiply_rows(torch.where(zero, F, 0), G) - g, 0)
-        masked = torch.where(free.unsqueeze(-1) & free.unsqueeze(-2), G, 0) + torch.diag_embed(zero.to(G.dtype))
+        masked = torch.where(free.unsqueeze(-1) & free.unsqueeze(-2), G, 0) + torch.diag_embed(size * zero)
         D = torch.where(free, solve_spd(masked, right.unsqueeze(-1)).squeeze(-1), -F)
         low = free & (F + D < 0)
         if not bool(low.any()):

@@ -78,6 +78,26 @@ def test_limits_end_it(limits):
     assert (losses(X, V, U) <= losses(X, start.expand(-1, 4), U) + 1e-9).all()
 
 
+@pytest.mark.parametrize("unit", [1e-20, 1e-8, 1e8, 1e20, 1e40])
+def test_the_unit_decides_nothing(unit):
+    """Two equal bases, so that the Hessian is singular, and entries at zero."""
+    rng = np.random.default_rng(9)
+    U = rng.gamma(0.4, size=(6, 200)) * (rng.random((6, 200)) > 0.3)
+    U[1] = U[0]
+    X = rng.poisson(3 * rng.gamma(0.5, size=(8, 6)) @ U + (rng.random((8, 200)) < 0.02)).astype(float)
+    model, tensors = NMF.from_components(U, loss="kl"), (torch.from_numpy(X), torch.from_numpy(U.T))
+    usual, other = (losses(tensors[0], torch.from_numpy(model.transform(X * s) / s), tensors[1]) for s in (1, unit))
+    torch.testing.assert_close(usual, other, rtol=1e-6, atol=1e-6)
+
+
+def test_bases_of_zeros_have_coefficients_of_zero():
+    for model in (NMF(3, loss="kl", random_state=0), NTF(3, loss="kl", random_state=0)):
+        nothing = np.zeros((30, 8) if isinstance(model, NMF) else (30, 4, 2))
+        V = model.fit(nothing).transform(nothing)
+        assert not V.any() and V.shape == (30, 3)
+        assert np.isfinite(model.transform(nothing + 1)).all()
+
+
 def test_tensors():
     rng = np.random.default_rng(0)
     X = rng.poisson(4.0, (20, 6, 7)).astype(float)
