@@ -165,6 +165,17 @@ def test_unusual_sizes_are_divided_block_by_block(size, dtype):
     )
 
 
+@pytest.mark.parametrize("storage", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(("dtype", "power"), [("float32", -135), ("float64", -1040)])
+@pytest.mark.parametrize("n_rows", [5, 12])
+def test_denormal_numbers_are_read_as_they_are(dtype, power, storage, n_rows):
+    """A run takes them for zeros: not in what it reads meanwhile, which it raises to a usual size."""
+    X = np.ldexp(np.random.default_rng(0).random((12, 7)) + 0.1, power).astype(dtype)
+    make = lambda: NMF(2, random_state=0, max_iter=20, tol=0)
+    blocks, whole = make().fit(Chunked(storage(X), n_rows=n_rows)), make().fit(X)
+    np.testing.assert_allclose(blocks.components_, whole.components_, atol=1e-4 * whole.components_.max())
+
+
 class Counted:
     """An array that counts how often it was read."""
 

@@ -15,7 +15,7 @@ from ..as_data import to_csr
 from ..base import Data, slices, summarize_entries
 from ..dense import Dense
 from ..sparse import Sparse
-from .reading import Buffer, Buffers, convert_into, read_ahead
+from .reading import Buffer, Buffers, convert_into, denormals, read_ahead
 from .sources import Source
 
 SHARES = 3  # of `max_bytes`: a block in use, one that is read ahead, and samples that are taken or not converted yet
@@ -119,7 +119,10 @@ class Blocks:
 
     def _scaled_csr(self, found: sp.csr_array) -> sp.csr_array:
         X = to_csr(found, "source")
-        return X if self.factor == 1 else X * self.factor
+        if self.factor == 1:
+            return X
+        with denormals():
+            return X * self.factor
 
     def copy_rows(self, index: np.ndarray) -> Data:
         """Copy samples into memory."""
