@@ -318,6 +318,15 @@ def test_what_is_no_source_is_refused():
             Chunked(bad)
 
 
+def test_masks_are_refused_for_blocks_have_no_missing_entries():
+    X = np.ma.masked_array(np.ones((9, 4)), mask=np.arange(36).reshape(9, 4) == 31)
+    with pytest.raises(ValueError, match="source gives masked entries"):
+        NMF(2).fit(Chunked(X, n_rows=3))
+    with pytest.raises(ValueError, match="source gives masked entries"):
+        Chunked(X[7:])
+    NMF(2, max_iter=5, tol=0).fit(Chunked(X[:7], n_rows=3))
+
+
 def test_what_needs_all_samples_is_refused_by_name_where_they_do_not_fit():
     X = np.random.default_rng(0).random((200, 30))
     small, fits = (lambda: Chunked(X, max_bytes=24_000)), (lambda: Chunked(X, max_bytes=10**6))

@@ -180,6 +180,11 @@ def _as_rows(found: Any) -> Any:
     if isinstance(found, Tensor):
         found = found.detach().cpu()
         return found.float().numpy() if found.dtype == torch.bfloat16 else found.numpy()
+    if np.ma.is_masked(found):
+        raise ValueError(
+            "source gives masked entries, and data in blocks have no missing ones; fill them, drop their rows, or hand "
+            "the array itself to a model with missing entries"
+        )
     return found if sp.issparse(found) else np.asarray(found)
 
 
