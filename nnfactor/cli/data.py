@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.sparse as sp
 
 import nnfactor
 
 from ..io import Table, open_data, read_data, read_labels
 from ..io.file_kinds import split_column
 from ..io.label_files import KINDS
+from ..selection.arrays import as_indexable, take
 from .arguments import read_size
 from .errors import UserError
 from .logs import LOGGER
@@ -137,8 +137,8 @@ def column_of(labels: str | None, data: str) -> str | None:
     for before in ("obs:", f"{data}:"):
         if labels.startswith(before):
             return labels.removeprefix(before)
-    is_file = Path(split_column(labels)[0]).exists() or Path(labels.partition(":")[0]).suffix in KINDS
-    return None if is_file else labels
+    file = Path(split_column(labels)[0])
+    return None if file.exists() or file.suffix in KINDS else labels
 
 
 def _labels(labels: str, column: str | None, given: Given) -> Any:
@@ -181,10 +181,8 @@ def in_order(values: Any, given: Sequence[Names], wanted: Sequence[Names], sourc
         if not getattr(values, "in_memory", True):
             raise UserError(f"{source}: dimension {axis} has another order than the fitted data; leave --max-bytes out")
         at = np.array([place[name] for name in other])
-        if sp.issparse(values) and values.ndim == 2:
-            values = sp.csr_array(values)[at] if axis == 0 else sp.csr_array(values)[:, at]
-        else:
-            values = np.take(values, at, axis=axis)
+        dense = isinstance(values, np.ndarray)
+        values = np.take(values, at, axis) if dense else take(as_indexable(values), at, axis)
     return values
 
 

@@ -446,6 +446,16 @@ class TestNamesDecide:
         run("transform slices a.tsv short.tsv a_moved.tsv --output two.npy")
         np.testing.assert_allclose(np.load("one.npy"), np.load("two.npy"), rtol=1e-7, atol=1e-9)
 
+    def test_modes_of_a_long_table(self, here):
+        cube = np.einsum("ik,jk,lk->ijl", self.X[:6, :2], self.X[6:10, :2], self.X[10:, :2].repeat(2, axis=0)[:3])
+        for name, genes, times in (("cube.csv", range(4), range(3)), ("turned.csv", (2, 0, 3, 1), (1, 2, 0))):
+            cells = [f"s{i},g{j},t{m},{cube[i, j, m]}" for i in range(6) for j in genes for m in times]
+            (here / name).write_text("\n".join(["sample,gene,time,value", *cells]) + "\n")
+        run("fit cube.csv --long --model NTF -k 2 --seed 0 --max-iter 20 --no-plots --name cube")
+        run("transform cube cube.csv --long --output one.npy")
+        run("transform cube turned.csv --long --output two.npy")
+        np.testing.assert_allclose(np.load("one.npy"), np.load("two.npy"), rtol=1e-9, atol=1e-12)
+
     def test_names_that_are_there_twice(self, here):
         nnfactor.io.write_table("twice.tsv", self.X, None, ["g", "g", "h", "i", "j"])
         nnfactor.io.write_table("other.tsv", self.X[:, ::-1], None, ["j", "i", "h", "g", "g"])
