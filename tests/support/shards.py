@@ -6,7 +6,9 @@ it found to `FOLDER/r.pt`. Rank 0 never helps another: each has its own rows onl
 
 import datetime
 import os
+import signal
 import sys
+import time
 import traceback
 import warnings
 from pathlib import Path
@@ -20,6 +22,7 @@ import torch.distributed as dist
 
 from nnfactor import NMF, NTF
 from nnfactor.core import Chunked, Sharded
+from nnfactor.core.data.distributed.watch import LostProcess
 
 TIMEOUT = datetime.timedelta(seconds=20)
 R = np.random.default_rng(0)
@@ -161,21 +164,47 @@ def agree(rank, size):
     }
 
 
-def die(rank, size):
-    """Lose the last process in the middle of a fit."""
-    own = Sharded(X[own_rows(len(X), rank, size)])
-    NMF(3, max_iter=10**6, tol=0, callback=lambda told: os._exit(3) if rank == size - 1 else None).fit(own)
+def lose(lost):
+    """Make a scenario in which one process does something in the middle of a fit that others wait for."""
+
+    def scenario(rank, size):
+        own = Sharded(X[own_rows(len(X), rank, size)])
+        begun = time.monotonic()
+        there = lambda told: lost[1]() if rank == lost[0] else None
+        try:
+            NMF(3, max_iter=10**6, tol=0, callback=there).fit(own)
+        except LostProcess as error:
+            return {"message": str(error), "ranks": error.ranks, "seconds": time.monotonic() - begun}
+
+    return scenario
 
 
-SCENARIOS = {"fit": fit_all, "messages": count_messages, "refuse": refuse, "agree": agree, "die": die}
+def fail():
+    raise OSError("the disk is full")
+
+
+SHORT = datetime.timedelta(seconds=6)  # the timeout of groups that lose a process
+
+LOST = {
+    "killed": lose((1, lambda: os.kill(os.getpid(), signal.SIGKILL))),
+    "first killed": lose((0, lambda: os.kill(os.getpid(), signal.SIGKILL))),
+    "failing": lose((2, fail)),
+    "hanging": lose((1, lambda: time.sleep(12))),
+}
+
+SCENARIOS = {"fit": fit_all, "messages": count_messages, "refuse": refuse, "agree": agree, **LOST}
 
 
 def work(folder, rank, size, port, name):
     """Be one rank of a group."""
     address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group("gloo", init_method=address, rank=rank, world_size=size, timeout=TIMEOUT)
+    dist.init_process_group(
+        "gloo", init_method=address, rank=rank, world_size=size, timeout=SHORT if name in LOST else TIMEOUT
+    )
     found = SCENARIOS[name](rank, size)
     torch.save(found, Path(folder) / f"{rank}.pt")
+    if name in LOST:
+        os._exit(1)  # what is left of the group would wait for the lost one
     dist.barrier()
     dist.destroy_process_group()
 

@@ -130,10 +130,25 @@ def test_processes_agree_where_they_could_part(tmp_path):
         assert rank["transformed"] == 0
 
 
-def test_a_lost_process_ends_all(tmp_path):
-    status, found, errors = run_ranks(tmp_path, "die", 2)
-    assert status == 3 and not found, errors
-    assert errors.count("RuntimeError: rank 0 of 2: another process ended or did not answer") == 1
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("killed", "rank 1 of 3 ended"),
+        ("first killed", "rank 0 of 3 ended"),
+        ("failing", "rank 2 of 3 ended"),
+        ("hanging", "rank 1 of 3 did not answer within 6 s"),
+    ],
+)
+def test_a_lost_process_ends_all_and_is_named(name, told, tmp_path):
+    """The others end within the timeout of the group, with one message; a process that slept says the same."""
+    status, found, errors = run_ranks(tmp_path, name, 3)
+    assert status, errors
+    assert len(found) == (3 if name == "hanging" else 2), errors
+    for rank in found:
+        assert rank["message"].startswith(f"{told} while the others waited")
+        assert rank["ranks"] == [int(told[5])]
+        assert rank["seconds"] < (20 if name == "hanging" else 8)
+    assert len({rank["message"] for rank in found}) == 1
 
 
 def test_without_a_process_group():

@@ -1,7 +1,7 @@
 """Sums over samples that are split over the processes of a group of `torch.distributed`."""
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import partial, reduce
+from functools import reduce
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...factors import as_factor, column_norms, gram
 from .sample_sums import SampleSums
+from .watch import Watch
 
 
 class Newest:
@@ -45,14 +46,16 @@ class ProcessSums(SampleSums):
     Parameters
     ----------
     group : process group of `torch.distributed`
+    watch : Watch
+        Of that group: messages go through it.
     device : torch.device
         Where the rows are.
     rows : sequence of int
         Rows of every process, in the order of the ranks.
     """
 
-    def __init__(self, group: Any, device: torch.device, rows: Sequence[int]) -> None:
-        self.group, self.device, self.rank, self.size = group, device, dist.get_rank(group), dist.get_world_size(group)
+    def __init__(self, group: Any, watch: Watch, device: torch.device, rows: Sequence[int]) -> None:
+        self.group, self.watch, self.device, self.rank, self.size = group, watch, device, watch.rank, watch.size
         self.rows, self.held, self.first = list(rows), rows[self.rank], sum(rows[: self.rank])
         self.newest = Newest()
 
@@ -134,26 +137,14 @@ class ProcessSums(SampleSums):
 
     def collect(self, value: Any) -> list[Any]:
         """List what every process has, in the order of the ranks; all must ask."""
-        return collect(value, self.group)
+        return collect(value, self.watch)
 
     def _reduce(self, flat: Tensor, kind: Any) -> None:
-        _explain(partial(dist.all_reduce, flat, kind, self.group), self.group)
+        self.watch.exchange(lambda group: dist.all_reduce(flat, kind, group))
 
 
-def collect(value: Any, group: Any) -> list[Any]:
+def collect(value: Any, watch: Watch) -> list[Any]:
     """List a value that every process of a group has, in the order of the ranks."""
-    found: list[Any] = [None] * dist.get_world_size(group)
-    _explain(partial(dist.all_gather_object, found, value, group), group)
+    found: list[Any] = [None] * watch.size
+    watch.exchange(lambda group: dist.all_gather_object(found, value, group))
     return found
-
-
-def _explain(exchange: Callable[[], Any], group: Any) -> None:
-    """Say what it means if processes do not answer."""
-    try:
-        exchange()
-    except RuntimeError as error:
-        rank, size = dist.get_rank(group), dist.get_world_size(group)
-        raise RuntimeError(
-            f"rank {rank} of {size}: another process ended or did not answer within the timeout of the process group; "
-            f"nothing was fitted. Its own message says why ({error})"
-        ) from error

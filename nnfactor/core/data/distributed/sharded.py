@@ -13,6 +13,7 @@ from ..as_data import as_data
 from ..base import Data, summary
 from ..dense import floor_of
 from .process_sums import ProcessSums, collect
+from .watch import watch
 
 
 class Sharded(Data):
@@ -61,12 +62,13 @@ class Sharded(Data):
             )
         group = dist.group.WORLD if group is None else group
         local, facts = _read_rows(X, device, dtype)
-        every = collect(facts, group)
+        watched = watch(group)
+        every = collect(facts, watched)
         _refuse_mixture(every)
         assert local is not None
         rows = [known["shape"][0] for known in every]
         super().__init__((sum(rows), *local.shape[1:]), local.dtype, local.device)
-        self.sums: ProcessSums = ProcessSums(group, local.device, rows)
+        self.sums: ProcessSums = ProcessSums(group, watched, local.device, rows)
         self.cut, self.read_in, self.rows_per_problem = local.cut, local.read_in, local.rows_per_problem
         self.entries_read = sum(known["entries"] for known in every)
         self._largest = max(known["largest"] for known in every)

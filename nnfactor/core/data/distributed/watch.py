@@ -1,0 +1,189 @@
+"""Waiting for other processes: a limit for every message, and who is missing when it does not come."""
+
+import json
+import threading
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import torch.distributed as dist
+
+LIMIT = 60.0  # seconds that a process waits for others, unless the timeout of their group is shorter
+
+PERIOD = 1.0  # seconds between two signs of life, at most
+
+WINDOW = 3  # periods within which a process that runs gives a sign of life
+
+Sign = tuple[int, int, bool]  # signs of life so far, messages so far, and whether the process waits in the newest one
+
+
+class LostProcess(RuntimeError):
+    """Other processes ended or did not answer; the message names them.
+
+    Attributes
+    ----------
+    ranks : list of int
+        Who is missing, as far as it is known.
+    """
+
+    def __init__(self, message: str, ranks: list[int]) -> None:
+        super().__init__(message)
+        self.ranks = ranks
+
+
+class Watch:
+    """A group of the same processes whose messages come within a limit, and signs of life by which lost ones are known.
+
+    A message that does not come says only that somebody is missing. A thread of every process writes to the store of
+    the group, about once a second, how many messages the process has reached. Whoever is behind when a message fails
+    did not answer, or has ended if the signs have, too. The first process that finds this writes it for all others.
+
+    Parameters
+    ----------
+    group : process group of `torch.distributed`; all its processes must make the watch at the same time
+    """
+
+    def __init__(self, group: Any) -> None:
+        self.limit = min(LIMIT, _timeout_of(group))
+        self.period = min(PERIOD, self.limit / (4 * WINDOW))
+        self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
+        members, wait = dist.get_process_group_ranks(group), timedelta(seconds=self.limit - WINDOW * self.period)
+        kinds = dist.get_backend_config(group)
+        self.group = dist.new_group(members, wait, kinds, use_local_synchronization=True)
+        name = [str(uuid4())]  # of no watch before this one, in the same store
+        dist.broadcast_object_list(name, members[0], self.group)
+        self.store = dist.PrefixStore(f"nnfactor/{name[0]}", dist.distributed_c10d._get_default_store())
+        self.signs, self.place = 0, (0, False)  # written by one thread each
+        self.verdict: dict[str, list[int]] | None = None
+        self._tell()
+        threading.Thread(target=self._live, name="nnfactor-watch", daemon=True).start()
+
+    @property
+    def is_valid(self) -> bool:
+        """Tell whether the group was not destroyed since."""
+        return dist.is_initialized() and self.group in dist.distributed_c10d._world.pg_map
+
+    def exchange(self, send: Callable[[Any], Any]) -> None:
+        """Send a message in the group, which is handed in, and wait for those of the others.
+
+        Raises
+        ------
+        LostProcess
+            Not all have come.
+        """
+        self.place = self.place[0] + 1, True
+        try:
+            send(self.group)
+        except RuntimeError as error:
+            raise self._explain(error) from error
+        self.place = self.place[0], False
+
+    def _tell(self) -> None:
+        """Give a sign of life."""
+        self.signs += 1
+        self.store.set(f"{self.rank}", json.dumps([self.signs, *self.place]))
+
+    def _live(self) -> None:
+        """Give signs of life until the group or its store ends, and learn what others have found."""
+        try:
+            while self.is_valid:
+                self._tell()
+                self._learn()
+                time.sleep(self.period)
+        except RuntimeError:  # the store has ended
+            return
+
+    def _learn(self) -> None:
+        """Read what others have found, and tell them that it was read."""
+        if self.verdict is None and self.store.check(["verdict"]):
+            self.verdict = json.loads(self.store.get("verdict"))
+            self.store.set(f"read {self.rank}", "")
+
+    def _read_signs(self) -> list[Sign]:
+        """Read the newest signs of all processes, in the order of the ranks."""
+        names = [f"{rank}" for rank in range(self.size)]
+        return [json.loads(self.store.get(name)) if self.store.check([name]) else (0, 0, False) for name in names]
+
+    def _explain(self, error: RuntimeError) -> LostProcess:
+        """Find who is missing, agree on it with the others, and say it."""
+        try:
+            if self.verdict is None:
+                self.store.compare_set("verdict", "", json.dumps(self._find_missing()))
+                self._learn()
+            self._wait_for_readers()
+        except RuntimeError:  # the store has ended: it was in the first process, unless torchrun keeps it
+            self.verdict = self.verdict or {"ended": [0], "silent": []}
+        assert self.verdict is not None
+        ranks = sorted(self.verdict["ended"] + self.verdict["silent"])
+        if not ranks:
+            return LostProcess(f"the {self.size} processes lost their connection ({error}); nothing was fitted", ranks)
+        ended, silent = (_name(self.verdict[kind], self.size) for kind in ("ended", "silent"))
+        told = [f"{ended} ended"] if ended else []
+        told += [f"{silent} did not answer within {self.limit:g} s"] if silent else []
+        return LostProcess(
+            f"{' and '.join(told)} while the others waited for {'its' if len(ranks) == 1 else 'their'} part of a sum; "
+            "nothing was fitted. What it printed itself says why",
+            ranks,
+        )
+
+    def _find_missing(self) -> dict[str, list[int]]:
+        """List the processes that have not come to the message in which this one waits: ended, or silent."""
+        first, reached = self._read_signs(), self.place[0]
+        until = time.monotonic() + WINDOW * self.period
+        while time.monotonic() < until:  # a sign may be a period old
+            time.sleep(self.period / 4)
+            now = self._read_signs()
+        here = lambda sign: sign[1] > reached or (sign[1] == reached and sign[2])
+        behind = [rank for rank, sign in enumerate(now) if rank != self.rank and not here(sign)]
+        ended = [rank for rank in behind if now[rank][0] == first[rank][0]]
+        return {"ended": ended, "silent": [rank for rank in behind if rank not in ended]}
+
+    def _wait_for_readers(self) -> None:
+        """Let the others learn what was found before this process ends: the store may end with it."""
+        assert self.verdict is not None
+        others = [f"read {rank}" for rank in range(self.size) if rank not in self.verdict["ended"]]
+        until = time.monotonic() + WINDOW * self.period
+        while time.monotonic() < until and not self.store.check(others):
+            time.sleep(self.period / 4)
+
+
+WATCHES: dict[Any, Watch] = {}
+
+
+def watch(group: Any) -> Watch:
+    """Return the watch over a group, one for all data, when all processes have asked for it.
+
+    Reading may take long, and longer here than there: the timeout of the group itself is for that, not the limit.
+    """
+    try:
+        dist.barrier(group)
+    except RuntimeError as error:
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        raise LostProcess(
+            f"rank {rank} of {size}: another process ended, or handed in no rows within the timeout of the process "
+            f"group ({error})",
+            [],
+        ) from error
+    if group not in WATCHES or not WATCHES[group].is_valid:
+        WATCHES[group] = Watch(group)
+    return WATCHES[group]
+
+
+def _timeout_of(group: Any) -> float:
+    """Read the timeout of a group, in seconds; torch keeps it with the backends."""
+    found = LIMIT
+    for device in group._device_types:
+        options = getattr(group._get_backend(device), "options", None)
+        timeout = getattr(options, "_timeout", None)
+        found = min(found, timeout.total_seconds()) if timeout else found
+    return found
+
+
+def _name(ranks: list[int], size: int) -> str:
+    """Name ranks: `rank 2 of 4`, `ranks 1 and 2 of 4`."""
+    if not ranks:
+        return ""
+    *most, last = map(str, ranks)
+    return f"ranks {', '.join(most)} and {last} of {size}" if most else f"rank {last} of {size}"
