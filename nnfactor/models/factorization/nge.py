@@ -2,6 +2,7 @@
 
 import numbers
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, Self, cast
@@ -233,7 +234,7 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
         return [(intrinsic, self.alpha, True), (penalty, self.alpha, False)]
 
     @available_if(takes_batches)
-    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, weights: Any = None) -> Self:
+    def partial_fit(self, X: Any, y: Any = None, classes: Any = None, *, weights: Any = None, **epochs: Any) -> Self:
         """Learn from one batch of a stream, then forget the batch, as `NMF.partial_fit`.
 
         The bases move with every batch, and no labelled sample of earlier ones is kept: `predict` and `score` are
@@ -244,12 +245,14 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
         X, y, weights : one batch, its labels and the weights of its entries, as for `fit`
         classes : array, optional
             Labels of all batches. They settle `n_discriminative=None`; without them the first batch with labels does.
+        n_epochs, held_out, checkpoint, checkpoint_every : optional
+            Of a source, as for `NMF`: what was learned before an interruption stays.
         """
-        with restore_on_error(self):
+        with restore_on_error(self) if epochs.get("n_epochs") is None else nullcontext():
             if classes is not None and not len(getattr(self, "classes_", ())):
                 self.classes_ = encode_labels(classes, len(classes))[1]
                 vars(self).pop("n_discriminative_", None)
-            return cast(Any, super()).partial_fit(X, y, weights=weights)
+            return cast(Any, super()).partial_fit(X, y, weights=weights, **epochs)
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:
         """Build graphs inside the batch; the first batch that has labels settles the roles of the columns."""

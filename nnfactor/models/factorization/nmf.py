@@ -170,6 +170,9 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
     n_steps_, n_samples_seen_ : int, with mini-batches: batches visited, samples they came from
     moments_ : dict
         After `partial_fit`: the sums that stand for the stream, float64, of data divided by "scale".
+    stream_ : dict
+        After `partial_fit` over epochs: "n_epochs" and the "position" in the next one, "n_batches", "held_out" and
+        "seed". `history_` then has "iteration" (epochs), "seconds" and "held_out", a mean loss.
 
     Examples
     --------

@@ -1,5 +1,6 @@
 """Mini-batches for factorizations: `batch_size` in `fit`, and `partial_fit` for streams."""
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, cast
 
@@ -18,10 +19,11 @@ from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
 from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import SufficientStatistics, energies, statistics_of
+from ..streams.epochs import StreamCheckpoint, learn_epochs
 from .base import limits_of, show_factors
 from .bases import settle_ridge
 from .constraints import is_asked
-from .fitting import Learnt, Model, draw_seeds, read_weighted, restore_on_error, select_published
+from .fitting import Learnt, Model, draw_seeds, read_weighted, select_published
 from .inputs import Inputs, given_array, place_factor
 from .parameters import beta_of, loss_exponent, nonnegative, whole
 
@@ -79,16 +81,26 @@ class MiniBatches:
     n_steps_: int = field(init=False)
     n_samples_seen_: int = field(init=False)
     moments_: dict[str, Any] = field(init=False)
+    stream_: dict[str, Any] = field(init=False)
 
     @available_if(takes_batches)
-    def partial_fit(self, X: Any, y: Any = None, *, weights: Any = None) -> Self:
-        """Learn from one batch of a stream, then forget the batch.
+    def partial_fit(
+        self,
+        X: Any,
+        y: Any = None,
+        *,
+        weights: Any = None,
+        n_epochs: int | None = None,
+        held_out: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
+        checkpoint_every: float = 60.0,
+    ) -> Self:
+        """Learn from one batch of a stream, then forget the batch; or from all batches of a source, over epochs.
 
         Its coefficients are solved with the bases fixed; then the bases improve on sums over all batches so far (V'V,
         X'V and graph energies; Mairal et al. 2010. Kullback-Leibler: Lefevre et al. 2011); three times (by the
         multiplicative rule 20 times), and 30 times while fewer than 10 k samples were seen. Memory: the batch, and one
-        number for each feature and component.
-        After `fit` it goes on from the fitted factors, which then stand for their data.
+        number for each feature and component. After `fit` the fitted factors stand for their data.
 
         Parameters
         ----------
@@ -96,21 +108,30 @@ class MiniBatches:
             Any number of rows, in an order that matters. The first batch is where `init` draws the bases from; arrays
             (V, U1, ...) give their bases, V is ignored. The first nonzero batch fixes the unit of the sums; the dtype
             must hold later batches in that unit.
-        y : (n_samples,), optional
-            Labels, where the model uses them.
-        weights : of the shape of X, optional
+        y, weights : (n_samples,) and of the shape of X, optional
             As for `fit`.
+        n_epochs : int, optional
+            X is a source, of which so many epochs are learned; one that was interrupted is finished first, and counts.
+            What has `shape` and is sliced (`Chunked`, memory map, zarr, h5py) is cut into batches of `batch_size` rows
+            (default: those of a block or a chunk, else 1024); a list of arrays has a batch each. Every epoch has a new
+            order. A function that gives blocks in turn, `lambda: read_blocks(path, 1000)`, keeps theirs.
+        held_out : True or data, optional
+            What the mean loss is of that `history_` has after every epoch: data, or a batch that the seed draws and
+            that is not learned from (of blocks in turn the first).
+        checkpoint, checkpoint_every : str or path, float, optional
+            A model file, written after so many seconds and after every epoch. The same call goes on from it.
 
         Returns
         -------
         self, with `factors_`, `components_`, `n_steps_` (batches), `n_samples_seen_`, `moments_` (the sums), and in
-        `embedding_` the coefficients of this batch. What describes a whole run (`loss_`, `history_`, ...) is removed.
+        `embedding_` the coefficients of this batch. What describes a whole run (`loss_`, ...) is removed. After epochs
+        also `n_iter_`, `history_`, and `stream_`, by which a saved estimator goes on as if it had not stopped.
 
         Raises
         ------
         ValueError
-            Another number of features than before, another rank, loss or kind of labels, bad data, or a model without
-            mini-batches. Nothing is learned then.
+            Another number of features than before, another rank, loss or kind of labels, bad data, a model without
+            mini-batches, or inside an epoch another source. Nothing of the batch is learned then.
         """
         self._check_parameters()
         if cast(Any, self).n_init != 1:
@@ -119,8 +140,8 @@ class MiniBatches:
                 "start, or fit with batch_size, which takes restarts"
             )
         _check_settled(self)
-        with restore_on_error(cast(Any, self)):
-            absorb(self, X, y, weights)
+        kept = None if checkpoint is None else StreamCheckpoint(checkpoint, checkpoint_every)
+        learn_epochs(cast(Any, self), (X, y, weights), n_epochs, held_out, kept, absorb)
         return self
 
     def _learn_batch(self, inputs: Inputs, y: Any) -> Learnt:

@@ -1,0 +1,1 @@
+"""Sources that are learned from batch by batch, over epochs."""
