@@ -20,9 +20,11 @@ import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 
-from nnfactor import NMF, NTF
+from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, ConstrainedNMF, GraphNMF, KernelNMF, SemiNMF
 from nnfactor.core import Chunked, Sharded
 from nnfactor.core.data.distributed.watch import LostProcess
+from nnfactor.graphs import knn_graph
+from nnfactor.penalties import Smooth
 
 TIMEOUT = datetime.timedelta(seconds=20)
 R = np.random.default_rng(0)
@@ -65,6 +67,64 @@ FITS = {
 }
 
 
+Y = np.where(R.random(37) < 0.6, R.integers(0, 3, 37), -1)
+NAMED = [None if c < 0 else "abc"[c] for c in Y]
+G = knn_graph(X, 3).adjacency
+B = (lambda A: A + A.T)(sp.random_array((37, 37), density=0.1, rng=R, format="csr"))
+H = np.where(R.random(X.shape) < 0.2, np.nan, X)
+MOST = np.where(R.random(X.shape) < 0.75, np.nan, X)
+BROAD = np.where(R.random((37, 900)) < 0.03, np.nan, X @ R.random((14, 900)))
+HT = np.where(R.random(T.shape) < 0.3, np.nan, T)
+W = R.random(X.shape)
+PLAIN = {"init": "random"} | LOOSE
+
+# name: a fit of some rows, by `fit(estimator, rows, labels, weights=..., missing=...)`; the factor of all in every process
+GATHERED = {
+    "graph": lambda fit, r: fit(GraphNMF(3, graph=G, **PLAIN), X[r]),
+    "graph, own rows": lambda fit, r: fit(GraphNMF(3, graph=G[r], solver="auto", scale_free=True, **PLAIN), X[r]),
+    "graph of X": lambda fit, r: fit(GraphNMF(3, n_init=2, **LOOSE), X[r]),
+    "graph, labels": lambda fit, r: fit(GraphNMF(3, graph=G, **PLAIN), X[r], Y[r]),
+    "nge": lambda fit, r: fit(NGE(4, **PLAIN), X[r], Y[r]),
+    "nge, names": lambda fit, r: fit(NGE(4, **LOOSE), X[r], NAMED[r]),
+    "nge, graphs": lambda fit, r: fit(NGE(4, n_discriminative=2, graph=(G[r], B[r].toarray()), **PLAIN), X[r]),
+    "nge, sparse": lambda fit, r: fit(NGE(4, **PLAIN), sp.csr_array(X)[r], Y[r]),
+    "nge, tensor": lambda fit, r: fit(NGE(4, **PLAIN), T[r], Y[:29][r]),
+    "n2s2l": lambda fit, r: fit(N2S2L(4, n_init=3, keep_embeddings=True, **PLAIN), X[r], Y[r]),
+    "constrained": lambda fit, r: fit(ConstrainedNMF(4, **PLAIN), X[r], Y[r]),
+    "semi": lambda fit, r: fit(SemiNMF(3, n_init=2, **LOOSE), X[r] - 0.5),
+    "local": lambda fit, r: fit(LNMF(3, init="random", max_iter=12, random_state=0), X[r]),
+    "smooth": lambda fit, r: fit(NMF(3, penalties={"V": [Smooth(0.3)]}, **PLAIN), X[r]),
+    "ridge": lambda fit, r: fit(NMF(3, transform_method="ridge", ridge="cv", **PLAIN), X[r]),
+    "missing": lambda fit, r: fit(NMF(3, missing="nan", **PLAIN), H[r], missing="nan"),
+    "missing, svd": lambda fit, r: fit(NMF(3, missing="nan", n_init=2, **LOOSE), H[r], missing="nan"),
+    "missing, mu": lambda fit, r: fit(NMF(3, missing="nan", solver="mu", **PLAIN), H[r], missing="nan"),
+    "missing, kl": lambda fit, r: fit(NMF(3, missing="nan", **KL, **PLAIN), H[r], missing="nan"),
+    "missing, most": lambda fit, r: fit(NMF(3, missing="nan", **PLAIN), MOST[r], missing="nan"),
+    "missing, few": lambda fit, r: fit(NMF(3, missing="nan", **PLAIN), BROAD[r], missing="nan"),
+    "missing, one": lambda fit, r: fit(
+        NMF(3, missing="nan", **PLAIN), np.where(X[0, 0] == X, np.nan, X)[r], missing="nan"
+    ),
+    "missing, unstored": lambda fit, r: fit(NMF(3, missing="unstored", **PLAIN), S[r], missing="unstored"),
+    "missing, tensor": lambda fit, r: fit(NTF(3, missing="nan", **PLAIN), HT[r], missing="nan"),
+    "missing, nge": lambda fit, r: fit(NGE(4, missing="nan", **PLAIN), H[r], Y[r], missing="nan"),
+    "masked": lambda fit, r: fit(NMF(3, **PLAIN), np.ma.masked_invalid(H)[r]),
+    "weights": lambda fit, r: fit(NMF(3, **PLAIN), X[r], weights=W[r]),
+    "blocks": lambda fit, r: fit(NMF(3, **LOOSE), Chunked(X[r], n_rows=5)),
+    "blocks, mu": lambda fit, r: fit(NMF(3, solver="mu", n_init=2, **LOOSE), Chunked(X[r], n_rows=1)),
+    "blocks, kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), Chunked(X[r], n_rows=4)),
+    "blocks, sparse": lambda fit, r: fit(NMF(3, **PLAIN), Chunked(S[r], n_rows=7)),
+    "blocks, sparse kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), Chunked(S[r], n_rows=7)),
+    "blocks, tensor": lambda fit, r: fit(NTF(3, **PLAIN), Chunked(T[r], n_rows=4)),
+    "blocks, graph": lambda fit, r: fit(GraphNMF(3, **PLAIN), Chunked(X[r], n_rows=5)),
+    "part": lambda fit, r: fit(NMF(3, **LOOSE), X, source=X),
+    "part, kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), S, source=S),
+    "weights, kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), X[r], weights=W[r]),
+}
+
+N_ROWS = {"missing, unstored": 60, "blocks, sparse": 60, "blocks, sparse kl": 60}
+N_ROWS |= {name: 29 for name in GATHERED if "tensor" in name}
+
+
 def own_rows(n, rank, size):
     """Rows of a rank: uneven, and few for the last."""
     cuts = [0, *(n * (2 * r + 3) // (2 * size + 3) + 1 for r in range(size - 1)), n]
@@ -90,6 +150,15 @@ def fit_all(rank, size):
     return found
 
 
+def fit_gathered(rank, size):
+    """Fit everything in `GATHERED`."""
+
+    def fit(model, A, y=None, source=None, **given):
+        return model.fit(Sharded(A, **given) if source is None else Sharded.part_of(source, n_rows=5), y)
+
+    return {name: published(case(fit, own_rows(N_ROWS.get(name, 37), rank, size))) for name, case in GATHERED.items()}
+
+
 def count_messages(rank, size):
     """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
     found, reduce = {}, dist.all_reduce
@@ -111,7 +180,6 @@ def count_messages(rank, size):
 
 def refuse(rank, size):
     """List the messages of what is refused, equal in all processes."""
-    from nnfactor import NGE, GraphNMF, SemiNMF
     from nnfactor.core import L2, Fit, hals, run
 
     A = X[own_rows(len(X), rank, size)]
@@ -125,15 +193,18 @@ def refuse(rank, size):
         "features": lambda: Sharded(A[:, : 5 + rank]),
         "dtype": lambda: Sharded(A.astype("float32" if rank else "float64")),
         "nested": lambda: Sharded(good),
-        "blocks": lambda: Sharded(Chunked(A)),
+        "hidden": lambda: Sharded(np.full_like(A, np.nan), missing="nan"),
+        "mixed": lambda: Sharded(Chunked(A) if rank else A),
+        "few rows": lambda: Sharded.part_of(X[: size - 1]),
         "negative": lambda: model.fit(Sharded(A - 1)),
-        "semi": lambda: SemiNMF(2).fit(good),
-        "graph": lambda: GraphNMF(2).fit(good),
-        "labels": lambda: NGE(2).fit(good, np.zeros(len(A), dtype=int)),
+        "kernel": lambda: KernelNMF(2).fit(good),
+        "weighted": lambda: SemiNMF(2).fit(Sharded(A, weights=A)),
+        "weights": lambda: NMF(2).fit(good, weights=A),
+        "graph": lambda: GraphNMF(2, graph=G[own_rows(len(X), rank, size)][: -rank or None]).fit(good),
+        "labels": lambda: NGE(2).fit(good, Y[own_rows(len(X), rank, size)] if rank else None),
+        "start": lambda: NMF(2, init=(np.ones((len(A) + rank, 2)), np.ones((14, 2)))).fit(good),
         "batches": lambda: NMF(2, batch_size=3).fit(good),
-        "missing": lambda: NMF(2, missing="nan").fit(good),
         "simplex": lambda: NMF(2, simplex="V").fit(good),
-        "ridge": lambda: NMF(2, transform_method="ridge", ridge="cv").fit(good),
         "checkpoint": lambda: model.fit(good, checkpoint="never.pt"),
         "stream": lambda: model.partial_fit(good),
         "term": lambda: run([Fit(good, ("V", "U1")), L2("V", weight=1.0)], {"V": hals, "U1": hals}, start),
@@ -192,7 +263,14 @@ LOST = {
     "hanging": lose((1, lambda: time.sleep(12))),
 }
 
-SCENARIOS = {"fit": fit_all, "messages": count_messages, "refuse": refuse, "agree": agree, **LOST}
+SCENARIOS = {
+    "fit": fit_all,
+    "gathered": fit_gathered,
+    "messages": count_messages,
+    "refuse": refuse,
+    "agree": agree,
+    **LOST,
+}
 
 
 def work(folder, rank, size, port, name):

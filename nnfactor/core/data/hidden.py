@@ -9,6 +9,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from ..factors import even_split
 from .as_data import as_data, as_scipy, as_tensor, coordinates, is_sparse, sum_repeated, to_csr
 from .base import Data
 from .dense import Dense
@@ -16,7 +17,7 @@ from .partly_observed import MostlyObserved, Observed
 from .sparse import Sparse
 from .sparse_tensor import SparseTensor
 from .stored_entries import StoredEntries
-from .weighted import WeightedDense
+from .weighted import Weighted, WeightedDense
 
 # Of the entries hidden, up to which it is faster to correct sums over all entries; but for small data, with which the
 # problems of a batch fit into one product, and are corrected one by one.
@@ -92,10 +93,40 @@ def _split(
     return clean, _weigh_dense(W, zeros_are_free), not bool(zero.all())
 
 
+def hidden_counts(data: Data) -> tuple[str, bool, int, int]:
+    """Tell how entries are hidden, whether weights are 0 and 1 only, how many are 0, and of how many."""
+    if isinstance(data, WeightedDense):
+        return "dense", data.binary, int((data.weights.X == 0).sum()), data.weights.X.numel()
+    kind = "observed" if isinstance(data, Observed) else "stored" if isinstance(data, MostlyObserved) else "plain"
+    return kind, True, 0, prod(data.shape)
+
+
+def relaxes_all(counts: Sequence[tuple[str, bool, int, int]]) -> bool:
+    """Tell whether data of several parts relax, from `hidden_counts` of each: as those of one would."""
+    kinds = {kind for kind, *_ in counts}
+    _, binary, hidden, total = zip(*counts, strict=True)
+    return "observed" in kinds or ("dense" in kinds and not _are_few(all(binary), sum(hidden), sum(total)))
+
+
+def weigh_all(data: Data, shape: Sequence[int]) -> Weighted:
+    """Give data the weight 1, where other parts of data of this shape have weights, and the cut of all."""
+    if isinstance(data, Dense):
+        data = WeightedDense(data.X, torch.ones_like(data.X))
+    if isinstance(data, WeightedDense):
+        return WeightedDense(cast(Dense, data.data).X, data.weights.X, even_split(shape))
+    nothing: list[np.ndarray] = [np.zeros(0, dtype=np.int64) for _ in data.shape]
+    return data if isinstance(data, Weighted) else MostlyObserved(data, _stored(nothing, np.zeros(0), data))
+
+
+def _are_few(binary: bool, hidden: int, total: int) -> bool:
+    """Tell whether so few entries are hidden that sums over all are corrected."""
+    return binary and total > SMALL and hidden / total <= FEW
+
+
 def _weigh_dense(W: Tensor, zeros_are_free: bool) -> Weigh:
     """Give dense data their weights: few hidden entries by corrections, unless a zero in their place costs infinity."""
     binary = bool(((W == 0) | (W == 1)).all())
-    few = binary and zeros_are_free and W.numel() > SMALL and float((W == 0).double().mean()) <= FEW
+    few = zeros_are_free and _are_few(binary, int((W == 0).sum()), W.numel())
 
     def weigh(data: Data) -> Data:
         X, w = cast(Dense, data).X, W.to(data.device, data.dtype)

@@ -164,6 +164,13 @@ class Weighted(Data):
         raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
 
 
+def make_part(data: Weighted, peak: float, floor: float) -> None:
+    """Give a part of data the largest weight and the floor of all."""
+    data.peak = peak
+    for stored in (data.data, *(getattr(data, name) for name in ("weights", "hidden") if hasattr(data, name))):
+        stored.floor = floor
+
+
 def mean_curvature(data: Weighted) -> Tensor:
     """Estimate the weight of complete data whose Grams are about those of the weighted entries (kept).
 

@@ -73,7 +73,7 @@ def worth_capturing(terms: Sequence[Any], rules: Mapping[str, Rule], factors: Ma
     if any(F.dim() > 1 and name not in rules for name, F in factors.items()):
         return False  # products of a frozen factor are kept; a graph would compute them in every replay
     data = [term.data for term in terms if isinstance(getattr(term, "data", None), Data)]
-    if not data or any(X.weighted or X.sums.held is not None for X in data):
+    if not data or any(X.weighted or not X.sums.alone for X in data):
         return False
     F = max(factors.values(), key=Tensor.dim)
     return replays_graph(F.device.type, sum(X.entries_read for X in data), F.shape[-1], prod(F.shape[:-2]))

@@ -179,11 +179,11 @@ def check_model(terms: Sequence[Term], factors: Factors) -> None:
 
 
 def samples_of(terms: Sequence[Term]) -> tuple[str | None, SampleSums]:
-    """Return the name of the factor whose rows are split over processes, and its sums; None if there is no such."""
+    """Return the name of the factor whose rows are split over processes (None: of none), and the sums of samples."""
     for term in terms:
         data = getattr(term, "data", None)
-        if isinstance(data, Data) and data.sums.held is not None:
-            return term.modes[0], data.sums
+        if isinstance(data, Data) and not data.sums.alone:
+            return (None if data.sums.held is None else term.modes[0]), data.sums
     return None, WHOLE
 
 

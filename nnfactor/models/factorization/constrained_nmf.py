@@ -67,6 +67,8 @@ class ConstrainedNMF(Factorization):
     ridge: Ridge = 0.1
     classes_: np.ndarray = field(init=False)
 
+    _sharded = "gathered"
+
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         n = inputs.data.shape[0]
         codes, classes = encode_optional_labels(y, n)

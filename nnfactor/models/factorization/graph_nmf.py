@@ -91,12 +91,13 @@ class GraphNMF(HiddenEntries, Factorization):
     graph_: Graph = field(init=False)
     classes_: np.ndarray = field(init=False)
 
+    _sharded = "gathered"
     _weights = ("lam",)
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
-        n = inputs.data.shape[0]
-        knn = isinstance(self.graph, str)
-        graph = knn_graph(inputs.unscaled.samples(), self.n_neighbors) if knn else graph_over(self.graph, "graph", n)
+        n, knn, sums = inputs.data.shape[0], isinstance(self.graph, str), inputs.data.sums
+        make = lambda: knn_graph(inputs.unscaled.samples(), self.n_neighbors)
+        graph = make() if knn else graph_over(self.graph, "graph", n, sums)
         codes, classes = encode_optional_labels(y, n)
         return {"graph_": graph if codes is None else overwrite_labelled(graph, codes), "classes_": classes}
 

@@ -74,6 +74,8 @@ class LNMF(Factorization):
     transform_method: ShrunkCoefficients = "nnls"
     ridge: Ridge = 0.1
 
+    _sharded = "gathered"
+
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Divide extreme data by `scale ** 2`, a power of four, for V is in units of their root."""
         root = power_of_two(math.sqrt(inputs.data.largest()) * math.sqrt(inputs.scale), reach=15)

@@ -1,6 +1,7 @@
 """Nonnegative semi-supervised learning (Wang, Yan, Zhang and Zhang 2009b), for vectors, matrices and tensors."""
 
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any, ClassVar
 
 from ...core import Graph
@@ -90,7 +91,9 @@ converged_, history_, restarts_, sample_shape_, fit_info_
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         learnt = super()._learn_structure(inputs, y)
-        return {**learnt, "neighbors_": neighbor_graph(self.neighbors, inputs.unscaled.samples(), inputs.data.shape[0])}
+        n, sums = inputs.data.shape[0], inputs.data.sums
+        samples = inputs.unscaled.samples() if isinstance(self.neighbors, Integral) else None
+        return {**learnt, "neighbors_": neighbor_graph(self.neighbors, samples, n, sums)}
 
     def _weighted(self, learnt: Learnt) -> list[tuple[Graph, float, bool]]:
         return [*super()._weighted(learnt), (learnt["neighbors_"], self.beta, True)]

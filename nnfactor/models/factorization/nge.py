@@ -183,16 +183,17 @@ class NGE(LabelledSamples, ClassifierMixin, MiniBatches, HiddenEntries, Factoriz
     classes_: np.ndarray = field(init=False)
     n_discriminative_: int = field(init=False)
 
+    _sharded = "gathered"
     _tensors = True
     _weights: ClassVar[tuple[str, ...]] = ("alpha",)
     _default_graph: ClassVar[MarginalFisher] = MarginalFisher()  # what graph="marginal_fisher" means
 
     def _learn_structure(self, inputs: Inputs, y: Any) -> Learnt:
         """Build the two graphs; code the classes that they come from."""
-        n, given = inputs.data.shape[0], not self._builds_graphs
+        n, given, sums = inputs.data.shape[0], not self._builds_graphs, inputs.data.sums
         codes, classes = (None, np.array([])) if y is None else encode_classes(y, n, stacklevel=5)
         if given:
-            graphs = tuple(graph_over(A, f"graph[{i}]", n) for i, A in enumerate(self.graph))
+            graphs = tuple(graph_over(A, f"graph[{i}]", n, sums) for i, A in enumerate(self.graph))
         elif codes is None:
             raise ValueError(
                 f"{type(self).__name__} requires y to be passed, but the target y is None: graph='marginal_fisher' is "

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -211,7 +211,7 @@ class NMF(MiniBatches, KnownBases, HiddenEntries, Factorization):
     sketch: bool = False
     _beta: float = field(init=False)
 
-    _splits_samples: ClassVar[bool] = True  # whether `Sharded` data are taken
+    _sharded = "split"
 
     def fit_transform(self, X: Any, y: Any = None, *, weights: Any = None, **kept: Any) -> Array:
         """Fit (`kept`: with which checkpoint), then compute coefficients as `transform` does.

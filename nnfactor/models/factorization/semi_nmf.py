@@ -73,6 +73,8 @@ class SemiNMF(Factorization):
     transform_method: ShrunkCoefficients = "nnls"
     ridge: Ridge = 0.1
 
+    _sharded = "gathered"
+
     @property
     def _signed(self) -> bool:
         return True

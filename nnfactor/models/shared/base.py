@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
 import torch
@@ -55,6 +55,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     _tensors: ClassVar[bool] = False  # whether data of more than two dimensions are taken
     _listed_views: ClassVar[bool] = False  # whether `fit` takes a list of arrays
+    _sharded: ClassVar[Literal["split", "gathered"] | None] = None  # whether `Sharded` data are taken, V split or whole
     _weights: ClassVar[tuple[str, ...]] = ()  # parameters that may differ inside a batch: weights of terms
 
     @property
@@ -151,7 +152,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     def _fit(self, X: Any, y: Any, weights: Any, checkpoint: Any = None, checkpoint_every: float = 60.0) -> Self:
         self._check_parameters()
-        if checkpoint is not None and isinstance(X, Data) and X.sums.held is not None:
+        if checkpoint is not None and isinstance(X, Data) and not X.sums.alone:
             raise ValueError("checkpoint is kept by one process, and X is Sharded; leave it out")
         kept = None if checkpoint is None else open_checkpoint(checkpoint, checkpoint_every, [self])
         with forget_and_restore_on_error(self), kept or nullcontext():

@@ -29,7 +29,7 @@ from ...core.solve.run_parts import concatenate_runs, split_run
 from ...core.terms.base import Weight
 from ...core.terms.identity import identity_of
 from ...io.checkpoints.identity import FitCheckpoint, expect_data
-from .inputs import Inputs
+from .inputs import Inputs, own_results
 from .scikit_learn import BaseEstimator
 
 # Columns times entries of X that may be wasted to save a batch: on one core a batch costs 1 to 3 ms a sweep whatever is
@@ -40,14 +40,8 @@ PADDING = {"cpu": 3e6, "cuda": 3e9}
 START = ("random_state", "n_init", "init", "n_components", "keep_embeddings")
 MAY_DIFFER = (
     *START,
-    "transform_method",
-    "transform_tol",
-    "transform_max_iter",
-    "normalize",
-    "ridge",
-    "classifier",
-    "metric",
-    "coefficients",
+    *("transform_method", "transform_tol", "transform_max_iter", "normalize", "ridge"),
+    *("classifier", "metric", "coefficients"),
 )
 
 READ = ("n_features_in_", "feature_names_in_", "_views")  # what `_read` sets on the first estimator of a family
@@ -185,7 +179,8 @@ def read_family(pairs: Sequence[tuple[Any, Given]], about: Callable[[Any], str] 
     with labelled(about, first) if about else nullcontext():
         inputs = read_weighted(first, given.X, True, given.weights)
     noted = {name: vars(first)[name] for name in READ if name in vars(first)}
-    return Family([estimator for estimator, _ in pairs], given.y, inputs, noted)
+    y = given.y if inputs.data.sums.alone else inputs.data.sums.join(given.y, "y")
+    return Family([estimator for estimator, _ in pairs], y, inputs, noted)
 
 
 def make_members(
@@ -197,7 +192,7 @@ def make_members(
         with labelled(label, estimator):
             check_range(estimator, inputs.data.dtype)
             model = estimator._model(inputs, learnt)
-        drawn = seeds[id(estimator)] if sums.held is None else sums.same(seeds[id(estimator)])
+        drawn = seeds[id(estimator)] if sums.alone else sums.same(seeds[id(estimator)])
         members.append(Member(estimator, inputs, learnt, family.noted, model, drawn))
     return members
 
@@ -342,8 +337,9 @@ def stack_starts(
 
 
 def publish(member: Member, run: Run) -> None:
-    """Set everything that is published, at once, when nothing can fail any more."""
+    """Set everything that is published, when nothing can fail any more."""
     results = member.estimator._results(member.inputs, member.learnt, member.model, run)
+    results = results if member.inputs.data.sums.alone else own_results(member.inputs, results)
     results["fit_info_"]["seeds"] = member.seeds
     vars(member.estimator).update({**deepcopy(dict(member.noted)), **select_published(member.learnt), **results})
 

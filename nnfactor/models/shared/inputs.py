@@ -36,6 +36,7 @@ from ...core.data.distributed.sharded import Sharded
 from ...core.data.hidden import hide, take_mask
 from ...core.factors import as_factor
 from ...io.model_files import save
+from ...penalties import Smooth
 from ...version import VERSION
 from .parameters import loss_exponent
 
@@ -46,6 +47,8 @@ def given_start(arrays: Any, data: Data, shapes: Mapping[str, tuple[int, int]], 
     if not isinstance(arrays, Sequence) or len(arrays) != len(shapes):
         found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
         raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or the arrays ({wanted}); got {found}")
+    if not data.sums.alone:
+        arrays = [data.sums.join(arrays[0], "init: V"), *arrays[1:]]
     start = [
         given_array(f"init: {name}", array, shape, data, free and name != "V", f"; init is ({wanted})")
         for (name, shape), array in zip(shapes.items(), arrays, strict=True)
@@ -205,25 +208,42 @@ def read(
             "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
         )
     dense = isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided)
-    whole = isinstance(X, Data) and X.in_memory and X.sums.held is None
+    whole = isinstance(X, Data) and X.in_memory and X.sums.alone
     if dense or (whole and X.order == 2):  # what graphs and kernels are made of
         X = unscaled.samples()
     return Inputs(data, unscaled, X, scale, as_torch, given)
 
 
 def _take_shard(estimator: Any, X: Sharded, reset: bool, weights: Any) -> Data:
-    """Let data in whose samples are split over processes, where the estimator takes them; `transform` gets own rows."""
+    """Let data in whose samples are split over processes, as the estimator takes them; `transform` gets own rows."""
     if not reset:
         return X.local
-    name = type(estimator).__name__
-    if not getattr(estimator, "_splits_samples", False):
-        raise ValueError(f"X is Sharded, which {name} does not take; NMF and NTF do, or hand in one array")
+    name, takes = type(estimator).__name__, getattr(estimator, "_sharded", None)
+    if takes is None:
+        raise ValueError(f"X is Sharded, which {name} does not take; NMF, NTF or NGE do, or hand in one array")
+    if weights is not None:
+        raise ValueError("weights are of the rows of each process, and X is Sharded: use Sharded(X, weights=...)")
+    if getattr(estimator, "batch_size", None) is not None:
+        raise ValueError("batch_size needs all samples in one process, and X is Sharded; leave it out")
+    if X.weighted and not hasattr(estimator, "missing"):
+        raise ValueError(f"X has weighted or missing entries, which {name} does not take")
+    return X if takes == "split" and not (X.weighted or _couples_samples(estimator)) else X.gathered()
+
+
+def _couples_samples(estimator: Any) -> bool:
+    """Tell whether rows of V may depend on each other: then every process needs all of them."""
+    given = getattr(estimator, "penalties", None)
+    own = given.get("V", ()) if isinstance(given, Mapping) else ()
+    smooth = any(isinstance(p, Smooth) for p in (own if isinstance(own, Sequence) else [own]))
     by_chance = getattr(estimator, "transform_method", "") == "ridge" and estimator.ridge == "cv"
-    asked = {"ridge='cv'": by_chance, "weights": weights is not None}
-    asked |= {p: getattr(estimator, p, None) is not None for p in ("batch_size", "missing")}
-    for parameter in (p for p, used in asked.items() if used):
-        raise ValueError(f"{parameter} needs all samples in one process, and X is Sharded; leave it out")
-    return X
+    return smooth or by_chance or getattr(estimator, "terms", None) is not None
+
+
+def own_results(inputs: Inputs, found: dict[str, Any]) -> dict[str, Any]:
+    """Cut what is published of every sample to those of this process, where several share the samples."""
+    cut, restarts = inputs.data.sums.cut, found.get("restarts_", {})
+    more = {"restarts_": restarts | {"embeddings": cut(restarts["embeddings"])}} if "embeddings" in restarts else {}
+    return {**found, "embedding_": cut(found["embedding_"]), **more}
 
 
 def as_float64(values: Any, device: torch.device) -> Tensor:

@@ -194,7 +194,7 @@ class MiniBatches:
 
 def absorb(estimator: Any, X: Any, y: Any, weights: Any = None) -> None:
     """Walk the road with one batch of a stream."""
-    if isinstance(X, Data) and X.sums.held is not None:
+    if isinstance(X, Data) and not X.sums.alone:
         raise ValueError("partial_fit takes a batch in one process, and X is Sharded; use fit")
     begins = not hasattr(estimator, "factors_")
     inputs = _in_unit(estimator, read_weighted(estimator, X, begins, weights))

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from ...core.arguments import nonnegative, one_of, positive, whole
+from ...core.data.distributed.sample_sums import WHOLE, SampleSums
 from ...core.graph.graph import Graph, as_graph
 from ...graphs import knn_graph
 
@@ -66,9 +67,9 @@ def lists_restarts(estimator: Any) -> bool:
     return estimator.n_init > 1 or isinstance(estimator.random_state, GivenSeeds)
 
 
-def graph_over(graph: Any, name: str, n_samples: int) -> Graph:
-    """Read an adjacency over the samples; refuse another number of nodes."""
-    read = as_graph(graph, name)
+def graph_over(graph: Any, name: str, n_samples: int, sums: SampleSums = WHOLE) -> Graph:
+    """Read an adjacency over the samples, or what this process has of its rows; refuse another number of nodes."""
+    read = as_graph(graph if sums.alone or isinstance(graph, Graph) else sums.join(graph, name), name)
     if read.n_nodes != n_samples:
         raise ValueError(f"{name} has {read.n_nodes} nodes, X has {n_samples} samples; one node per sample is needed")
     return read
@@ -80,11 +81,11 @@ def check_neighbors(neighbors: Any) -> None:
         whole("neighbors", neighbors, also="an adjacency or ")
 
 
-def neighbor_graph(neighbors: Any, samples: Any, n_samples: int) -> Graph:
+def neighbor_graph(neighbors: Any, samples: Any, n_samples: int, sums: SampleSums = WHOLE) -> Graph:
     """Link every sample with so many nearest ones, or read the adjacency that was given."""
     if isinstance(neighbors, numbers.Integral):
         return knn_graph(samples, int(neighbors))
-    return graph_over(neighbors, "neighbors", n_samples)
+    return graph_over(neighbors, "neighbors", n_samples, sums)
 
 
 def loss_exponent(estimator: Any) -> float:

@@ -39,9 +39,16 @@ def run_ranks(folder, name, size):
     return process.returncode, found, errors
 
 
-@pytest.fixture(scope="module", params=[2, 3])
+@pytest.fixture(scope="module", params=[2, 3, 4])
 def ranks(request, tmp_path_factory):
     status, found, errors = run_ranks(tmp_path_factory.mktemp("ranks"), "fit", request.param)
+    assert status == 0, errors
+    return found
+
+
+@pytest.fixture(scope="module", params=[2, 3, 4])
+def gathered(request, tmp_path_factory):
+    status, found, errors = run_ranks(tmp_path_factory.mktemp("ranks"), "gathered", request.param)
     assert status == 0, errors
     return found
 
@@ -57,10 +64,26 @@ def equal(mine, its, tol=1e-10):
     np.testing.assert_allclose(mine, its, rtol=0, atol=tol * max(float(np.abs(its).max()), 1e-300))
 
 
+def fit_alone(model, A, y=None, weights=None, **of_ranks):
+    return model.fit(A, y) if weights is None else model.fit(A, y, weights=weights)
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", shards.FITS)
 def test_processes_fit_what_one_fits(name, ranks):
-    own, its = [found[name] for found in ranks], alone(name)
+    compare([found[name] for found in ranks], alone(name))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:.*without any observed entry:UserWarning")
+@pytest.mark.parametrize("name", shards.GATHERED)
+def test_processes_that_share_v_fit_what_one_fits(name, gathered):
+    its = shards.published(shards.GATHERED[name](fit_alone, slice(None)))
+    compare([found[name] for found in gathered], its)
+
+
+def compare(own, its):
+    """Compare what every rank published with the fit of one process."""
     for rank in own:
         assert rank["n_iter_"] == its["n_iter_"] and rank["converged_"] == its["converged_"]
         for key in ("loss_", "reconstruction_err_", "objective"):
@@ -97,15 +120,18 @@ def test_what_needs_all_samples_is_refused_by_name_in_all_processes(tmp_path):
         "features": "rows of rank 1 are Dense of",
         "dtype": "torch.float32",
         "nested": "X is Sharded",
-        "blocks": "X is Chunked",
+        "hidden": "no entry that counts",
+        "mixed": "rows of rank 1 are Chunked",
+        "few rows": "source has 1 rows, fewer than the 2 processes",
         "negative": "Negative values",
-        "semi": "SemiNMF does not take",
-        "graph": "GraphNMF does not take",
-        "labels": "NGE does not take",
+        "kernel": "KernelNMF does not take",
+        "weighted": "SemiNMF does not take",
+        "weights": "use Sharded(X, weights=...)",
+        "graph": "graph: rank 1 gives 20 rows",
+        "labels": "y: rank 1 gives 21 rows, and rank 0 nothing",
+        "start": "init: V: rank 1 gives 22 rows",
         "batches": "batch_size needs",
-        "missing": "missing needs",
         "simplex": "simplex",
-        "ridge": "ridge='cv' needs",
         "checkpoint": "checkpoint is kept by one process",
         "stream": "partial_fit takes a batch",
         "term": "L2 depends on 'V'",

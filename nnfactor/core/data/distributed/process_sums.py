@@ -4,6 +4,8 @@ from collections.abc import Callable, Hashable, Sequence
 from functools import reduce
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -53,6 +55,8 @@ class ProcessSums(SampleSums):
     rows : sequence of int
         Rows of every process, in the order of the ranks.
     """
+
+    alone = False
 
     def __init__(self, group: Any, watch: Watch, device: torch.device, rows: Sequence[int]) -> None:
         self.group, self.watch, self.device, self.rank, self.size = group, watch, device, watch.rank, watch.size
@@ -122,10 +126,33 @@ class ProcessSums(SampleSums):
         """Send the value of the first process to all."""
         return self.collect(value)[0]
 
-    def own(self, V: Tensor) -> Tensor:
-        """Copy the rows of this process."""
-        assert self.held is not None
-        return as_factor(V[..., self.first : self.first + self.held, :])
+    def own(self, V: Tensor, per_sample: int = 1) -> Tensor:
+        """Copy the rows of this process, of so many for each sample."""
+        first, held = self.first * per_sample, self.rows[self.rank] * per_sample
+        return as_factor(V[..., first : first + held, :])
+
+    def gather(self, F: Tensor, per_sample: int = 1) -> Tensor:
+        """Join the rows of all processes, in the order of the ranks and component-major; all get the same numbers."""
+        rows = [n * per_sample for n in self.rows]
+        own = torch.nn.functional.pad(F.mT, (0, max(rows) - F.shape[-2])).contiguous()  # messages of one length
+        parts = [torch.empty_like(own) for _ in rows]
+        self.watch.exchange(lambda group: dist.all_gather(parts, own, group))
+        return torch.cat([part[..., :n] for part, n in zip(parts, rows, strict=True)], -1).mT
+
+    def join(self, given: Any, name: str) -> Any:
+        """Return what users give for the samples of this process; of what they give for all samples, its rows."""
+        given, total = _sliceable(given), sum(self.rows)
+        counts = self.collect(None if given is None else given.shape[0] if hasattr(given, "shape") else len(given))
+        allowed = [(rows, total) if counts[0] is not None else (None,) for rows in self.rows]
+        for rank, (count, fits) in enumerate(zip(counts, allowed, strict=True)):
+            if count not in fits:
+                held = "nothing" if count is None else f"{count} rows"
+                raise ValueError(
+                    f"{name}: rank {rank} gives {held}, and rank 0 {'nothing' if counts[0] is None else counts[0]}; "
+                    f"every process gives the rows of its samples, here {self.rows[rank]}, or of all {total}"
+                )
+        own = given is None or counts[self.rank] == self.rows[self.rank]
+        return given if own else given[self.first : self.first + self.rows[self.rank]]
 
     def listeners(self, callbacks: Sequence[Callable[[Any], Any]], max_seconds: float | None) -> tuple[Any, Any]:
         """Join callbacks and the limit in one answer, which is true in all processes as soon as it is in one."""
@@ -141,6 +168,13 @@ class ProcessSums(SampleSums):
 
     def _reduce(self, flat: Tensor, kind: Any) -> None:
         self.watch.exchange(lambda group: dist.all_reduce(flat, kind, group))
+
+
+def _sliceable(given: Any) -> Any:
+    """Return lists, arrays and tensors as they are, sparse matrices by rows, and anything else as an array."""
+    if sp.issparse(given):
+        return given.tocsr()
+    return given if given is None or isinstance(given, list | tuple | np.ndarray | Tensor) else np.asarray(given)
 
 
 def collect(value: Any, watch: Watch) -> list[Any]:

@@ -19,9 +19,12 @@ class SampleSums:
     ----------
     held : int, optional
         Rows of the sample factor in this process. None: all of them.
+    alone : bool
+        Whether no other process works on the same samples.
     """
 
     held: int | None = None
+    alone = True
 
     def gram_of_others(self, factors: Sequence[Tensor], mode: int) -> Tensor:
         """Multiply the Grams of all factors but one, samples first: `(..., k, k)`."""
@@ -58,6 +61,14 @@ class SampleSums:
     def own(self, V: Tensor) -> Tensor:
         """Return the rows of this process of a factor of all samples."""
         return V
+
+    def join(self, given: Any, name: str) -> Any:
+        """Return what users give for each sample (labels, a start, rows of a graph) for the rows of the factor."""
+        return given
+
+    def cut(self, found: Any) -> Any:
+        """Return the rows `(..., n, k)` that this process publishes, of those of the factor."""
+        return found
 
     def listeners(self, callbacks: Sequence[Callable[[Any], Any]], max_seconds: float | None) -> tuple[Any, Any]:
         """Return callbacks and a limit of seconds that end a run in all processes alike."""
