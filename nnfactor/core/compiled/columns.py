@@ -29,7 +29,7 @@ def minimise_columns(
         `(B or 1, k, n or 1)`: the least and the largest entries, in place of 0 and infinity.
     """
     each = 0 if steps is None else steps.shape[-1]
-    return _over_tiles(_sweep_tiles, F, (linear, G.contiguous(), F if steps is None else steps), bounds, sweeps, each)
+    return _over_tiles(sweep_tiles, F, (linear, G.contiguous(), F if steps is None else steps), bounds, sweeps, each)
 
 
 def minimise_rows(
@@ -67,7 +67,7 @@ def _over_tiles(
 
 
 @jit
-def _sweep_tiles(F, linear, G, steps, lower, upper, out, each, bounded, sweeps, begin, end):  # noqa: ANN001, ANN202
+def sweep_tiles(F, linear, G, steps, lower, upper, out, each, bounded, sweeps, begin, end):  # noqa: ANN001, ANN202
     """Sweep over the tiles `begin..end` of all problems; they do not depend on each other."""
     k, n = F.shape[1:]
     tiles = (n + TILE - 1) // TILE

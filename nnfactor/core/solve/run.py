@@ -234,7 +234,11 @@ def _sweep_until_stopped(
         sweep.skip(iteration)
     while iteration < max_iter and len(record.running) and not record.stopped:
         stretch = min(every - iteration % every, max_iter - iteration)
-        for newest in islice(iterate(sweep, state), stretch):
+        several = None if keeper else getattr(sweep, "many", None)  # sweeps that take less time together
+        if several:
+            (state, values), iteration = several(state, stretch), iteration + stretch
+            record.add_rows(iteration - stretch + 1, values[:-1])
+        for newest in () if several else islice(iterate(sweep, state), stretch):
             state, iteration = newest, iteration + 1
             if iteration % every and iteration < max_iter:
                 if record.every_row:

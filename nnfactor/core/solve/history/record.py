@@ -75,6 +75,13 @@ class Record:
         """Add a row to the history; the host reads a tensor at the end of the run."""
         self.rows.append((iteration, self.seconds, self.running, values))
 
+    def add_rows(self, iteration: int, values: np.ndarray) -> None:
+        """Add rows of several iterations that were made together, `(iterations, problems)`, if every one has a row."""
+        if self.every_row and len(values):
+            begin, end = self.rows[-1][1], self.seconds
+            times = np.linspace(begin, end, len(values) + 2)[1:-1].tolist()
+            self.rows += [(iteration + i, times[i], self.running, row) for i, row in enumerate(values)]
+
     def read(self, iteration: int, values: Tensor) -> np.ndarray:
         """Add a row that the host reads now; raise when no objective is finite any more."""
         now = values.numpy().copy()  # a row of its own: `finish` writes to it

@@ -1,0 +1,314 @@
+"""Sweeps of HALS with momentum over small dense problems, as many as are asked for in one compiled loop.
+
+On some thousand entries, what Python and torch do between two products takes ten times as long as the products. The
+steps are those of `her`, which says what they are for.
+
+A problem has a matrix `(r, c)`, whose rows are those of a first group of modes and whose columns those of a second
+group, and factors of all modes, one behind the other in a flat array, `(k, d)` each.
+"""
+
+from collections.abc import Sequence
+from functools import cache, partial
+from math import exp, inf, log
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+from .columns import TILE, sweep_tiles
+from .threads import call_in_parts, jit
+
+LIMIT, ROUNDING, WEIGHT, PAST, CAP, REACH = range(6)  # columns of the numbers of a problem
+
+sums = partial(jit, reassociate=True)
+
+
+class Modes(NamedTuple):
+    """The modes of the data.
+
+    Attributes
+    ----------
+    sizes : array of int
+    cut : int
+        How many of them are the rows of the matrices.
+    order : array of int
+        In which their factors are improved.
+    inner : array of int
+        How often the columns of each are swept.
+    """
+
+    sizes: np.ndarray
+    cut: int
+    order: np.ndarray
+    inner: np.ndarray
+
+
+class Momentum(NamedTuple):
+    """The constants of `her`: of the weight, of a rise that is a disaster, and of lengths that are far apart."""
+
+    grow: float
+    shrink: float
+    grow_cap: float
+    rise: float
+    apart: float
+
+
+class Point(NamedTuple):
+    """Where problems are: what `her` keeps, for B problems; the loop writes to all of them.
+
+    Attributes
+    ----------
+    before, ahead, reached : arrays (B, k * sum(sizes))
+        The factors that are kept, those from which the next sweep starts, and those of the objective.
+    numbers : array (B, 6)
+    objective, kept : arrays (B,)
+    """
+
+    before: np.ndarray
+    ahead: np.ndarray
+    reached: np.ndarray
+    numbers: np.ndarray
+    objective: np.ndarray
+    kept: np.ndarray
+
+
+class Buffers(NamedTuple):
+    """What a sweep of one problem computes."""
+
+    new: np.ndarray  # improved factors, flat
+    grams: np.ndarray  # (modes, k, k): of the factors "ahead"
+    others: np.ndarray  # (k, k): of all modes but one
+    last: np.ndarray  # (k, k): of the factor that is improved last
+    by_rows: np.ndarray  # (k, r): the product of the matrix with the second group
+    by_columns: np.ndarray  # (k, c): with the first group
+
+
+def sweep_problems(
+    matrices: np.ndarray,
+    owners: Sequence[int],
+    squares: np.ndarray,
+    modes: Modes,
+    point: Point,
+    momentum: Momentum,
+    count: int,
+) -> np.ndarray:
+    """Make `count` sweeps of every problem: of the matrix `matrices[owners[b]]`, whose squared norm is `squares[b]`.
+
+    Returns the objectives after each, `(count, B)`.
+    """
+    B, length = point.before.shape
+    k = length // int(modes.sizes.sum())
+    products = 4.0 * matrices[0].size * k
+    sweeps = float((2.0 * k * k * modes.sizes * (modes.inner + 2)).sum())
+    passed = np.empty((count, B))
+    given: tuple[Any, ...] = (matrices, np.array(owners), squares, modes, point, momentum, k, passed)
+    with _controller().limit(limits=1, user_api="blas"):
+        call_in_parts(_sweep_problems, B, B * count * (products + sweeps), *given)
+    return passed
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    """Find the BLAS that compiled loops call, scipy's: a part of the problems is one thread's."""
+    import scipy.linalg.cython_blas  # noqa: F401
+
+    return ThreadpoolController()
+
+
+@jit
+def _sweep_problems(matrices, owners, squares, modes, point, momentum, k, passed, begin, end):  # noqa: ANN001, ANN202
+    """Sweep over the problems `begin..end`, which do not depend on each other."""
+    _, r, c = matrices.shape
+    n_modes, length, dtype = len(modes.sizes), k * modes.sizes.sum(), matrices.dtype
+    made = Buffers(
+        np.empty(length, dtype),
+        np.empty((n_modes, k, k), dtype),
+        np.empty((k, k), dtype),
+        np.empty((k, k), dtype),
+        np.empty((k, r), dtype),
+        np.empty((k, c), dtype),
+    )
+    last = modes.order[n_modes - 1]
+    for b in range(begin, end):
+        before, ahead, reached, numbers = point.before[b], point.ahead[b], point.reached[b], point.numbers[b]
+        _multiply_grams(ahead, modes.sizes, made.grams)
+        for turn in range(len(passed)):
+            reach = dtype.type(numbers[REACH])
+            value = _improve(matrices[owners[b]], squares[b], modes, before, ahead, made, reach, momentum.apart)
+            good = value <= numbers[LIMIT]  # False for NaN
+            if good:
+                reached[:] = ahead
+                F = _factor(made.new, modes.sizes, k, last)
+                _factor(reached, modes.sizes, k, last)[:] = F
+                _extrapolate(_factor(before, modes.sizes, k, last), F, reach, _factor(ahead, modes.sizes, k, last))
+                np.dot(_factor(ahead, modes.sizes, k, last), _factor(ahead, modes.sizes, k, last).T, made.grams[last])
+                before[:] = made.new
+                point.objective[b] = value
+            else:
+                ahead[:] = before
+                _multiply_grams(ahead, modes.sizes, made.grams)
+            point.kept[b], passed[turn, b] = good, point.objective[b]
+            _update_numbers(numbers, good, value, point.objective[b], momentum)
+
+
+@jit
+def _improve(matrix, square, modes, before, ahead, made, reach, apart):  # noqa: ANN001, ANN202
+    """Improve all factors once; return the objective with the newest "ahead", where the last is the improved one."""
+    k, n_modes, cut = len(made.others), len(modes.sizes), modes.cut
+    rows_known, columns_known, value = False, False, 0.0
+    for step in range(n_modes):
+        mode = modes.order[step]
+        if step == n_modes - 1 and _bound_lengths(ahead, made.grams, modes, k, apart):
+            rows_known, columns_known = False, False
+        inside = mode < cut
+        if inside and not rows_known:
+            np.dot(_khatri_rao(ahead, modes.sizes, k, cut, n_modes), matrix.T, made.by_rows)
+        if not inside and not columns_known:
+            np.dot(_khatri_rao(ahead, modes.sizes, k, 0, cut), matrix, made.by_columns)
+        first, end, product = (0, cut, made.by_rows) if inside else (cut, n_modes, made.by_columns)
+        linear = _contract(product, ahead, modes.sizes, first, end, mode)
+        made.others[:] = 1
+        for m in range(n_modes):
+            if m != mode:
+                made.others[:] *= made.grams[m]
+        F, new = _factor(ahead, modes.sizes, k, mode), _factor(made.new, modes.sizes, k, mode)
+        _sweep_columns(F, linear, made.others, new, modes.inner[mode])
+        if step == n_modes - 1:
+            np.dot(new, new.T, made.last)
+            value = square - 2 * _inner(linear, new) + _inner(made.others, made.last)
+            value = 0.0 if value < 0 else value  # NaN stays NaN
+        else:
+            _extrapolate(_factor(before, modes.sizes, k, mode), new, reach, F)
+            np.dot(F, F.T, made.grams[mode])
+            rows_known, columns_known = inside, not inside  # products with the other group still are of the newest
+    return value
+
+
+@jit
+def _sweep_columns(F, linear, G, new, sweeps):  # noqa: ANN001, ANN202
+    """Minimise over one column after the other, some times, by the loop of all factors."""
+    k, n = F.shape
+    one, tiles = F.reshape(1, k, n), (n + TILE - 1) // TILE
+    out = new.reshape(1, k, n)
+    sweep_tiles(one, linear.reshape(1, k, n), G.reshape(1, k, k), one, one, one, out, 0, False, sweeps, 0, tiles)
+
+
+@jit
+def _factor(flat, sizes, k, mode):  # noqa: ANN001, ANN202
+    """View the factor of a mode, `(k, d)`."""
+    begin = k * sizes[:mode].sum()
+    return flat[begin : begin + k * sizes[mode]].reshape(k, sizes[mode])
+
+
+@jit
+def _extrapolate(before, new, reach, out):  # noqa: ANN001, ANN202
+    """Write `before + reach (new - before)`, clamped at 0."""
+    a, b, into = before.reshape(-1), new.reshape(-1), out.reshape(-1)
+    for i in range(len(into)):
+        x = a[i] + reach * (b[i] - a[i])
+        into[i] = 0 if x < 0 else x
+
+
+@jit
+def _multiply_grams(flat, sizes, out):  # noqa: ANN001, ANN202
+    for mode in range(len(sizes)):
+        F = _factor(flat, sizes, out.shape[1], mode)
+        np.dot(F, F.T, out[mode])
+
+
+@jit
+def _khatri_rao(flat, sizes, k, first, end):  # noqa: ANN001, ANN202
+    """Form the column-wise Kronecker product of the modes `first..end`; the first one's index runs slowest."""
+    total = _factor(flat, sizes, k, first)
+    for mode in range(first + 1, end):
+        F = _factor(flat, sizes, k, mode)
+        longer = np.empty((k, total.shape[1] * F.shape[1]), flat.dtype)
+        for d in range(k):
+            for i in range(total.shape[1]):
+                for j in range(F.shape[1]):
+                    longer[d, i * F.shape[1] + j] = total[d, i] * F[d, j]
+        total = longer
+    return total
+
+
+@sums
+def _contract(product, flat, sizes, first, end, mode):  # noqa: ANN001, ANN202
+    """Sum a product of the modes `first..end` against all their factors but that of `mode`, from both ends."""
+    k = len(product)
+    for m in range(end - 1, mode, -1):
+        F = _factor(flat, sizes, k, m)
+        n, width = product.shape[1] // F.shape[1], F.shape[1]
+        left = np.empty((k, n), flat.dtype)
+        for d in range(k):
+            f = F[d]
+            for i in range(n):
+                row, total = product[d, i * width : (i + 1) * width], f[0] * 0
+                for j in range(width):
+                    total += row[j] * f[j]
+                left[d, i] = total
+        product = left
+    for m in range(first, mode):
+        F = _factor(flat, sizes, k, m)
+        width = product.shape[1] // F.shape[1]
+        left = np.zeros((k, width), flat.dtype)
+        for d in range(k):
+            into = left[d]
+            for i in range(F.shape[1]):
+                f, row = F[d, i], product[d, i * width : (i + 1) * width]
+                for j in range(width):
+                    into[j] += f * row[j]
+        product = left
+    return product
+
+
+@sums
+def _inner(A, B):  # noqa: ANN001, ANN202
+    """Sum the products of the entries, in float64."""
+    a, b, total = A.reshape(-1), B.reshape(-1), 0.0
+    for i in range(len(a)):
+        total += np.float64(a[i]) * np.float64(b[i])
+    return total
+
+
+@jit
+def _bound_lengths(flat, grams, modes, k, apart):  # noqa: ANN001, ANN202
+    """Bring columns of all factors but the last near the geometric mean of their component; tell if any was far."""
+    n_modes, last = len(modes.sizes), modes.order[len(modes.sizes) - 1]
+    far, near = apart ** (2 + 2 / (n_modes - 1)), True
+    for d in range(k):
+        low, high = inf, 0.0
+        for m in range(n_modes):
+            low, high = min(low, np.float64(grams[m, d, d])), max(high, np.float64(grams[m, d, d]))
+        near = near and high <= far * low
+    if near:
+        return False
+    logs, mean = np.empty((n_modes, k)), np.zeros(k)
+    for m in range(n_modes):
+        for d in range(k):
+            square = np.float64(grams[m, d, d])
+            logs[m, d] = 0.5 * log(square) if square > 0 else -inf
+            mean[d] += logs[m, d] / n_modes
+    longest = mean.max()
+    for m in range(n_modes):
+        if m != last:
+            for d in range(k):
+                excess = logs[m, d] - (mean[d] if mean[d] > -inf else longest)
+                if abs(excess) < inf and abs(excess) > log(apart):
+                    times = exp(min(max(excess, -log(apart)), log(apart)) - excess)
+                    _factor(flat, modes.sizes, k, m)[d] *= flat.dtype.type(times)
+            F = _factor(flat, modes.sizes, k, m)
+            np.dot(F, F.T, grams[m])
+    return True
+
+
+@jit
+def _update_numbers(numbers, good, value, reached, momentum):  # noqa: ANN001, ANN202
+    """Write the numbers that a sweep to `value` changes; it was kept if `good`, and `reached` is the objective then."""
+    weight, past, cap, rounding = numbers[WEIGHT], numbers[PAST], numbers[CAP], numbers[ROUNDING]
+    known = inf if value != value else value
+    disaster = known > rounding + (1 + momentum.rise) * reached
+    numbers[LIMIT] = np.finfo(np.float64).max if disaster else known + rounding
+    numbers[WEIGHT] = min(cap, momentum.grow * weight) if good else weight / momentum.shrink
+    numbers[PAST] = weight
+    numbers[CAP] = min(1.0, momentum.grow_cap * cap) if good else past
+    numbers[REACH] = 1.0 if disaster else 1 + numbers[WEIGHT]

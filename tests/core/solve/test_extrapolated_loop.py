@@ -1,0 +1,158 @@
+"""Sweeps with momentum that are compiled as a whole, for small dense problems, against those of torch."""
+
+from functools import partial
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from nnfactor.core import Fit, as_data, hals, her, iterate, run
+from nnfactor.core.compiled import without_compiled_loops
+from nnfactor.core.data.stacked import Stacked
+from nnfactor.core.solve import extrapolation
+
+pytest.importorskip("numba")
+SHAPES = [((60, 14), 3), ((14, 300), 4), ((130, 129), 9), ((9, 50), 1)]
+SHAPES += [((12, 9, 7), 3), ((5, 40, 30), 4), ((6, 5, 4, 7), 2)]
+TOLERANCE = {torch.float32: 5e-3, torch.float64: 1e-9}  # of the largest entry, after `SWEEPS`
+SWEEPS = 40
+
+
+def problem(shape, k, dtype=torch.float64, batch=(), seed=0):
+    """Data near a planted model, and a start."""
+    draw = torch.Generator().manual_seed(seed)
+    rand = lambda *size: torch.rand(*size, generator=draw, dtype=torch.float64)
+    X = 0.1 * rand(*shape)
+    for _ in range(k):
+        part = torch.ones((), dtype=torch.float64)
+        for d in shape:
+            part = part.unsqueeze(-1) * rand(d)
+        X = X + part
+    names = ("V", *(f"U{b}" for b in range(1, len(shape))))
+    return X.to(dtype), {name: rand(*batch, k, d).to(dtype).mT for name, d in zip(names, shape, strict=True)}
+
+
+def rules_of(names, last="V"):
+    return {name: partial(hals, sweeps=2 if name == last else 3) for name in (*(n for n in names if n != last), last)}
+
+
+def count_products(data):
+    """Count the products that torch makes with data, in the list that is returned."""
+    made = []
+    for name in ("times", "times_transposed"):
+        product = getattr(data, name)
+        setattr(data, name, lambda F, product=product: made.append(1) or product(F))
+    return made
+
+
+def fit_both(X, start, last="V", max_iter=SWEEPS):
+    """Run both; the compiled loop leaves torch the product of the objective at the start."""
+    data = as_data(X)
+    fit = lambda: run([Fit(data, tuple(start))], rules_of(start, last), start, method=her, max_iter=max_iter, tol=0)
+    made = count_products(data)
+    compiled = fit()
+    assert len(made) == 1
+    with without_compiled_loops():
+        plain = fit()
+    assert len(made) > max_iter
+    return compiled, plain
+
+
+def assert_same(compiled, plain, tol):
+    for name, F in plain.factors.items():
+        assert compiled.factors[name].stride() == F.stride() and compiled.factors[name].dtype == F.dtype
+        assert (compiled.factors[name] - F).abs().max() <= tol * F.abs().max()
+    assert len(compiled.rows) == len(plain.rows)
+    for (i, _, problems, values), (j, _, others, expected) in zip(compiled.rows, plain.rows, strict=True):
+        assert i == j and (problems == others).all()
+        np.testing.assert_allclose(values, expected, rtol=tol)
+    seconds = [row[1] for row in compiled.rows]
+    assert seconds == sorted(seconds)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCE)
+@pytest.mark.parametrize("batch", [(), (3,)])
+@pytest.mark.parametrize(("shape", "k"), SHAPES)
+def test_sweeps_are_those_of_torch(shape, k, batch, dtype):
+    assert_same(*fit_both(*problem(shape, k, dtype, batch)), TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("last", ["V", "U1", "U2"])
+def test_any_factor_is_the_last(last):
+    assert_same(*fit_both(*problem((30, 8, 12), 3), last), TOLERANCE[torch.float64])
+
+
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_columns_of_the_data_may_be_contiguous(batch):
+    X, start = problem((30, 40), 3, batch=batch)
+    assert_same(*fit_both(X.T.contiguous().T, start), TOLERANCE[torch.float64])
+
+
+def test_every_problem_may_have_its_own_data():
+    first, second = (as_data(problem((40, 20), 3, seed=s)[0]) for s in range(2))
+    _, start = problem((40, 20), 3, batch=(3,))
+    assert_same(*fit_both(Stacked.of([first, first, second]), start), TOLERANCE[torch.float64])
+
+
+def test_sweeps_are_discarded_alike():
+    """Columns far apart in length, and so much momentum that the objective would rise."""
+    X, start = problem((30, 40), 3)
+    start = {"V": start["V"] * torch.tensor([1e6, 1e-7, 1.0]), "U1": start["U1"] * torch.tensor([1.0, 1e7, 1e-4])}
+    ends = []
+    for compiled in (True, False):
+        sweep = her([Fit(X, tuple(start))], rules_of(start))
+        state = sweep({"factors": start})
+        state["memory"]["reach"].fill_(30.0)
+        with without_compiled_loops() if not compiled else torch.no_grad():
+            ends.append(list(islice(iterate(sweep, state), 25)))
+    kept = [[bool(state["kept"]) for state in states] for states in ends]
+    assert kept[0] == kept[1] and 0 < sum(kept[0]) < len(kept[0])
+    for mine, its in zip(*ends, strict=True):
+        for name, number in its["memory"].items():
+            if isinstance(number, torch.Tensor):
+                torch.testing.assert_close(mine["memory"][name], number, rtol=1e-8, atol=0)
+        torch.testing.assert_close(mine["objective"], its["objective"], rtol=1e-8, atol=0)
+
+
+def test_a_bad_problem_leaves_the_others_alone():
+    X, start = problem((20, 15), 2, batch=(3,))
+    start["U1"][1, 3, 0] = torch.nan
+    compiled, plain = fit_both(X, start)
+    assert np.isinf(compiled.objective[1]) and np.isinf(plain.objective[1])
+    for p in (0, 2):
+        alone, _ = fit_both(X, {name: F[p] for name, F in start.items()})
+        np.testing.assert_array_equal(compiled.objective[p], alone.objective[0])
+        for name, F in alone.factors.items():
+            assert torch.equal(compiled.factors[name][p], F)
+
+
+def test_neither_threads_nor_how_many_sweeps_at_once_change_a_bit():
+    X, start = problem((60, 30), 4, batch=(8,))
+    fit = lambda **how: run([Fit(X, tuple(start))], rules_of(start), start, method=her, max_iter=60, tol=0, **how)
+    threads, ends = torch.get_num_threads(), []
+    try:
+        for count, every in ((1, 10), (3, 10), (1, 1), (1, 60)):
+            torch.set_num_threads(count)
+            ends.append(fit(every=every))
+    finally:
+        torch.set_num_threads(threads)
+    for end in ends[1:]:
+        assert all(torch.equal(F, ends[0].factors[name]) for name, F in end.factors.items())
+        np.testing.assert_array_equal(end.objective, ends[0].objective)
+
+
+@pytest.mark.parametrize("change", ["large", "strided", "bounds"])
+def test_what_the_loop_does_not_take_is_left_to_torch(change, monkeypatch):
+    X, start = problem((20, 30), 3)
+    if change == "large":
+        monkeypatch.setattr(extrapolation, "SMALL", 1.0)
+    if change == "strided":
+        X = problem((20, 60), 3)[0][:, :30]
+    rules = rules_of(start)
+    if change == "bounds":
+        rules["V"] = partial(hals, sweeps=2, within=None)
+    data = as_data(X)
+    made = count_products(data)
+    run([Fit(data, tuple(start))], rules, start, method=her, max_iter=5, tol=0)
+    assert len(made) > 5
