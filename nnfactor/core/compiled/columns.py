@@ -67,7 +67,7 @@ def _over_tiles(
 
 
 @jit
-def sweep_tiles(F, linear, G, steps, lower, upper, out, each, bounded, sweeps, begin, end):  # noqa: ANN001, ANN202
+def sweep_tiles(F, linear, G, steps, lower, upper, out, each, bounded, sweeps, begin, end):  # noqa: ANN001, ANN201
     """Sweep over the tiles `begin..end` of all problems; they do not depend on each other."""
     k, n = F.shape[1:]
     tiles = (n + TILE - 1) // TILE
@@ -82,7 +82,8 @@ def sweep_tiles(F, linear, G, steps, lower, upper, out, each, bounded, sweeps, b
         if each > 1:
             _load(own, steps[b], first, width)
         elif each == 1:
-            rates[:] = steps[b, :, 0]
+            for c in range(k):
+                rates[c] = steps[b, c, 0]
         else:
             _invert_diagonal(G[b], rates)
         if bounded:
@@ -167,7 +168,8 @@ def _load(tile, F, first, width):  # noqa: ANN001, ANN202
     for c in range(len(F)):
         into = tile[c * TILE : c * TILE + width]
         if F.shape[1] == 1:
-            into[:] = F[c, 0]
+            for t in range(width):
+                into[t] = F[c, 0]
         else:
             column = F[c, first : first + width]
             for t in range(width):

@@ -8,19 +8,18 @@ group, and factors of all modes, one behind the other in a flat array, `(k, d)` 
 """
 
 from collections.abc import Sequence
-from functools import cache, partial
+from functools import partial
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
 
 from .columns import TILE, sweep_tiles
-from .threads import call_in_parts, jit
+from .threads import call_in_parts, jit, one_thread_of_blas
 
 LIMIT, ROUNDING, WEIGHT, PAST, CAP, REACH = range(6)  # columns of the numbers of a problem
 
-sums = partial(jit, reassociate=True)
+sums, inlined = partial(jit, reassociate=True), partial(jit, inline=True)
 
 
 class Modes(NamedTuple):
@@ -102,24 +101,16 @@ def sweep_problems(
     sweeps = float((2.0 * k * k * modes.sizes * (modes.inner + 2)).sum())
     passed = np.empty((count, B))
     given: tuple[Any, ...] = (matrices, np.array(owners), squares, modes, point, momentum, k, passed)
-    with _controller().limit(limits=1, user_api="blas"):
+    with one_thread_of_blas():  # a part of the problems is one thread's
         call_in_parts(_sweep_problems, B, B * count * (products + sweeps), *given)
     return passed
-
-
-@cache
-def _controller() -> ThreadpoolController:
-    """Find the BLAS that compiled loops call, scipy's: a part of the problems is one thread's."""
-    import scipy.linalg.cython_blas  # noqa: F401
-
-    return ThreadpoolController()
 
 
 @jit
 def _sweep_problems(matrices, owners, squares, modes, point, momentum, k, passed, begin, end):  # noqa: ANN001, ANN202
     """Sweep over the problems `begin..end`, which do not depend on each other."""
     _, r, c = matrices.shape
-    n_modes, length, dtype = len(modes.sizes), k * modes.sizes.sum(), matrices.dtype
+    n_modes, length, dtype = len(modes.sizes), point.before.shape[1], matrices.dtype
     made = Buffers(
         np.empty(length, dtype),
         np.empty((n_modes, k, k), dtype),
@@ -137,21 +128,21 @@ def _sweep_problems(matrices, owners, squares, modes, point, momentum, k, passed
             value = _improve(matrices[owners[b]], squares[b], modes, before, ahead, made, reach, momentum.apart)
             good = value <= numbers[LIMIT]  # False for NaN
             if good:
-                reached[:] = ahead
-                F = _factor(made.new, modes.sizes, k, last)
-                _factor(reached, modes.sizes, k, last)[:] = F
-                _extrapolate(_factor(before, modes.sizes, k, last), F, reach, _factor(ahead, modes.sizes, k, last))
-                np.dot(_factor(ahead, modes.sizes, k, last), _factor(ahead, modes.sizes, k, last).T, made.grams[last])
-                before[:] = made.new
+                _copy(ahead, reached)
+                F, new = _factor(ahead, modes.sizes, k, last), _factor(made.new, modes.sizes, k, last)
+                _copy(new.reshape(-1), _factor(reached, modes.sizes, k, last).reshape(-1))
+                _extrapolate(_factor(before, modes.sizes, k, last), new, reach, F)
+                _multiply_turned(F, F, made.grams[last])
+                _copy(made.new, before)
                 point.objective[b] = value
             else:
-                ahead[:] = before
+                _copy(before, ahead)
                 _multiply_grams(ahead, modes.sizes, made.grams)
             point.kept[b], passed[turn, b] = good, point.objective[b]
             _update_numbers(numbers, good, value, point.objective[b], momentum)
 
 
-@jit
+@inlined
 def _improve(matrix, square, modes, before, ahead, made, reach, apart):  # noqa: ANN001, ANN202
     """Improve all factors once; return the objective with the newest "ahead", where the last is the improved one."""
     k, n_modes, cut = len(made.others), len(modes.sizes), modes.cut
@@ -162,29 +153,26 @@ def _improve(matrix, square, modes, before, ahead, made, reach, apart):  # noqa:
             rows_known, columns_known = False, False
         inside = mode < cut
         if inside and not rows_known:
-            np.dot(_khatri_rao(ahead, modes.sizes, k, cut, n_modes), matrix.T, made.by_rows)
+            _multiply_turned(_khatri_rao(ahead, modes.sizes, k, cut, n_modes), matrix, made.by_rows)
         if not inside and not columns_known:
             np.dot(_khatri_rao(ahead, modes.sizes, k, 0, cut), matrix, made.by_columns)
         first, end, product = (0, cut, made.by_rows) if inside else (cut, n_modes, made.by_columns)
         linear = _contract(product, ahead, modes.sizes, first, end, mode)
-        made.others[:] = 1
-        for m in range(n_modes):
-            if m != mode:
-                made.others[:] *= made.grams[m]
+        _multiply_others(made.grams, mode, made.others)
         F, new = _factor(ahead, modes.sizes, k, mode), _factor(made.new, modes.sizes, k, mode)
         _sweep_columns(F, linear, made.others, new, modes.inner[mode])
         if step == n_modes - 1:
-            np.dot(new, new.T, made.last)
+            _multiply_turned(new, new, made.last)
             value = square - 2 * _inner(linear, new) + _inner(made.others, made.last)
             value = 0.0 if value < 0 else value  # NaN stays NaN
         else:
             _extrapolate(_factor(before, modes.sizes, k, mode), new, reach, F)
-            np.dot(F, F.T, made.grams[mode])
+            _multiply_turned(F, F, made.grams[mode])
             rows_known, columns_known = inside, not inside  # products with the other group still are of the newest
     return value
 
 
-@jit
+@inlined
 def _sweep_columns(F, linear, G, new, sweeps):  # noqa: ANN001, ANN202
     """Minimise over one column after the other, some times, by the loop of all factors."""
     k, n = F.shape
@@ -196,8 +184,17 @@ def _sweep_columns(F, linear, G, new, sweeps):  # noqa: ANN001, ANN202
 @jit
 def _factor(flat, sizes, k, mode):  # noqa: ANN001, ANN202
     """View the factor of a mode, `(k, d)`."""
-    begin = k * sizes[:mode].sum()
+    begin = 0
+    for m in range(mode):
+        begin += k * sizes[m]
     return flat[begin : begin + k * sizes[mode]].reshape(k, sizes[mode])
+
+
+@jit
+def _copy(source, into):  # noqa: ANN001, ANN202
+    """Copy a flat array; assignments of arrays, which check shapes, take seconds to compile."""
+    for i in range(len(source)):
+        into[i] = source[i]
 
 
 @jit
@@ -210,10 +207,26 @@ def _extrapolate(before, new, reach, out):  # noqa: ANN001, ANN202
 
 
 @jit
+def _multiply_turned(A, B, out):  # noqa: ANN001, ANN202
+    np.dot(A, B.T, out)
+
+
+@jit
 def _multiply_grams(flat, sizes, out):  # noqa: ANN001, ANN202
     for mode in range(len(sizes)):
         F = _factor(flat, sizes, out.shape[1], mode)
-        np.dot(F, F.T, out[mode])
+        _multiply_turned(F, F, out[mode])
+
+
+@jit
+def _multiply_others(grams, mode, out):  # noqa: ANN001, ANN202
+    """Multiply the Grams of all modes but one, entry by entry."""
+    for c in range(len(out)):
+        for d in range(len(out)):
+            out[c, d] = 1
+            for m in range(len(grams)):
+                if m != mode:
+                    out[c, d] *= grams[m, c, d]
 
 
 @jit
@@ -288,16 +301,20 @@ def _bound_lengths(flat, grams, modes, k, apart):  # noqa: ANN001, ANN202
             square = np.float64(grams[m, d, d])
             logs[m, d] = 0.5 * log(square) if square > 0 else -inf
             mean[d] += logs[m, d] / n_modes
-    longest = mean.max()
+    longest = -inf
+    for d in range(k):
+        longest = max(longest, mean[d])
     for m in range(n_modes):
         if m != last:
             for d in range(k):
                 excess = logs[m, d] - (mean[d] if mean[d] > -inf else longest)
                 if abs(excess) < inf and abs(excess) > log(apart):
                     times = exp(min(max(excess, -log(apart)), log(apart)) - excess)
-                    _factor(flat, modes.sizes, k, m)[d] *= flat.dtype.type(times)
+                    f = _factor(flat, modes.sizes, k, m)[d]
+                    for i in range(len(f)):
+                        f[i] *= flat.dtype.type(times)
             F = _factor(flat, modes.sizes, k, m)
-            np.dot(F, F.T, grams[m])
+            _multiply_turned(F, F, grams[m])
     return True
 
 

@@ -2,24 +2,33 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numba
 import torch
+from threadpoolctl import ThreadpoolController
 
 WORTH = 4_000_000  # operations of a part: fewer take less time than another thread needs to begin
 
 
-def jit(function: Callable, reassociate: bool = False) -> Callable:
+def jit(function: Callable, reassociate: bool = False, inline: bool = False) -> Callable:
     """Compile at the first call, without the interpreter's lock; on disk, where a folder for that can be written.
 
-    `reassociate`: sums may be added in any order, as vector instructions do.
+    `reassociate`: sums may be added in any order, as vector instructions do. `inline`: the code becomes that of the
+    caller. Else LLVM works on a function once for itself and once more for every function above it.
     """
     allowed = {"contract", "reassoc", "nsz"} if reassociate else {"contract"}
-    options: Any = {"nogil": True, "fastmath": allowed, "error_model": "numpy"}
+    options: Any = {
+        "nogil": True,
+        "fastmath": allowed,
+        "error_model": "numpy",
+        "inline": "always" if inline else "never",
+    }
     try:
         return numba.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder
@@ -53,3 +62,32 @@ def _call(loop: Callable, flush: bool, *arguments: Any) -> None:
 def _pool(threads: int, process: int) -> ThreadPoolExecutor:
     """Return the threads beside the caller's, of this process: those of a parent do not outlive a fork."""
     return ThreadPoolExecutor(threads, thread_name_prefix="nnfactor")
+
+
+@contextmanager
+def one_thread_of_blas() -> Iterator[None]:
+    """Let the BLAS that compiled loops call, scipy's, take no threads of its own meanwhile.
+
+    The setting is one of the process: the first of several callers at a time changes it, the last one restores it.
+    """
+    with _single["lock"]:
+        if not _single["callers"]:
+            _single["limit"] = _controller().limit(limits=1, user_api="blas")
+        _single["callers"] += 1
+    try:
+        yield
+    finally:
+        with _single["lock"]:
+            _single["callers"] -= 1
+            if not _single["callers"]:
+                _single["limit"].restore_original_limits()
+
+
+_single: dict[str, Any] = {"lock": Lock(), "callers": 0, "limit": None}
+
+
+@cache
+def _controller() -> ThreadpoolController:
+    import scipy.linalg.cython_blas  # noqa: F401  # only what is loaded is found
+
+    return ThreadpoolController()

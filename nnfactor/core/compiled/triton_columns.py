@@ -51,7 +51,7 @@ def minimise_columns(
     T = rows or tile_rows(k, F.element_size())
     constants = {"EACH": min(each, 2), "FLOOR": torch.finfo(F.dtype).eps ** 2}
     with torch.cuda.device_of(F):
-        sweep_tiles[(B * triton.cdiv(n, T),)](
+        _sweep_tiles[(B * triton.cdiv(n, T),)](
             F.contiguous(), linear.contiguous(), G.contiguous(), given, out, *_limits(bounds, out), k, n, sweeps,
             **constants, BOUNDED=bounds is not None, K=triton.next_power_of_2(k), T=T, **OPTIONS,
         )  # fmt: skip
@@ -100,7 +100,7 @@ def probe(device: torch.device) -> None:
 
 
 @triton.jit(do_not_specialize=["sweeps"])
-def sweep_tiles(
+def _sweep_tiles(
     F, linear, G, steps, out, lower, upper, problem, column, row, k, n, sweeps,
     EACH: tl.constexpr, FLOOR: tl.constexpr, BOUNDED: tl.constexpr, K: tl.constexpr, T: tl.constexpr,
 ):  # fmt: skip

@@ -156,3 +156,21 @@ def test_what_the_loop_does_not_take_is_left_to_torch(change, monkeypatch):
     made = count_products(data)
     run([Fit(data, tuple(start))], rules, start, method=her, max_iter=5, tol=0)
     assert len(made) > 5
+
+
+def test_threads_of_a_blas_are_as_before_whoever_ends_first():
+    from threadpoolctl import threadpool_info
+
+    from nnfactor.core.compiled.threads import one_thread_of_blas
+
+    count = lambda: [one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"]
+    with one_thread_of_blas():
+        pass
+    before, first, second = count(), one_thread_of_blas(), one_thread_of_blas()
+    first.__enter__()
+    second.__enter__()
+    assert set(count()) <= {1}
+    first.__exit__(None, None, None)
+    assert set(count()) <= {1}
+    second.__exit__(None, None, None)
+    assert count() == before
