@@ -2,23 +2,28 @@
 
 A product proposes, with a proved bound on its rounding, every sample that could be among the nearest; their distances
 are then computed from differences, and ties go to the smaller index. Work goes in chunks of `BUDGET` numbers, never
-n x n, on the device where the data are. Distances between two sets of samples, and what is made of them, are here too.
+n x n, on the device where the data are; the memory for neighbours does not grow with the number of samples, but for
+the neighbours themselves. Distances between two sets of samples, and what is made of them, are here too.
 """
 
 from collections.abc import Iterator, Sequence
 from copy import copy
+from math import isqrt
 from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ..data.as_data import as_tensor, is_sparse, read_csr
 from ..data.base import power_of_two
 from ..data.weighted import PartialSamples
 
 BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the caches and gain nothing
+
+LEAST_GROUPS = 64  # of a tile, of each of which the least bound is taken: a vectorised pass, and few share a group
 
 NEAR = 1e-4  # of two squared norms: a squared distance below this part of them has lost four digits to cancellation
 
@@ -43,10 +48,14 @@ class Points:
         self._place(scaled.sub_(scaled.mean(0)))  # float32 loses everything far from the origin
         self._bound(X.shape[1])
 
-    def upper(self, rows: Tensor) -> Tensor:
-        """Bound the squared distances of some rows to all samples, `(len(rows), n)`; a new tensor."""
+    def upper(self, rows: Tensor, others: slice = slice(None)) -> Tensor:
+        """Bound the squared distances of some rows to all samples or some, `(len(rows), n)`; a new tensor."""
         here = self.samples[rows.numpy() if sp.issparse(self.samples) else rows]
-        return expand_squares(here, self.columns, self.high[rows], self.high)
+        return expand_squares(here, self.turned(others), self.high[rows], self.high[others])
+
+    def turned(self, others: slice) -> Any:
+        """Return some samples as columns."""
+        return self.columns[:, others]
 
     def measure(self, i: Tensor, j: Tensor) -> Tensor:
         """Measure squared distances of pairs from differences, in pieces."""
@@ -73,7 +82,18 @@ class Points:
 
     def chunks(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, Tensor]]:
         """Split `rows`, on the host and the device, in pieces whose distances to all samples are within the budget."""
-        step = max(1, BUDGET // self.n)
+        return self._pieces(rows, max(1, BUDGET // self.n))
+
+    def tiles(self, rows: np.ndarray) -> tuple[Iterator[tuple[np.ndarray, Tensor]], list[slice]]:
+        """Split `rows`, and all samples, so that the distances of a piece of each are a quarter of the budget.
+
+        That much stays in the caches, and the allocator gives the same memory to every tile.
+        """
+        width = min(self.n, max(1, isqrt(BUDGET)))
+        columns = [slice(a, min(a + width, self.n)) for a in range(0, self.n, width)]
+        return self._pieces(rows, max(1, BUDGET // (4 * width))), columns
+
+    def _pieces(self, rows: np.ndarray, step: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(rows), step):
             yield rows[a : a + step], torch.from_numpy(rows[a : a + step]).to(self.device)
 
@@ -86,6 +106,7 @@ class Points:
         """Keep what products are made of, and its transpose: of CSR once, since each product would convert it."""
         self.n, self.samples = samples.shape[0], samples
         self.columns = samples.T.tocsr() if sp.issparse(samples) else samples.mT
+        self._turned: dict[tuple[int, int], Any] = {}
 
     def _bound(self, width: int) -> None:
         norms = row_squares(self.samples)
@@ -101,6 +122,15 @@ class SparsePoints(Points):
         self.X, self.device, self.unit = X, torch.device("cpu"), power_of_two(float(np.abs(X.data).max(initial=0)))
         self._place(X / self.unit)
         self._bound(1 + 2 * X.nnz // self.n)
+
+    def turned(self, others: slice) -> Any:
+        """Return some samples as columns, made once: to cut them out of all would go through all of them each time."""
+        if others == slice(None):
+            return self.columns
+        key = others.start, others.stop
+        if key not in self._turned:
+            self._turned[key] = self.samples[others].T.tocsr()
+        return self._turned[key]
 
     def _subtract(self, i: Tensor, j: Tensor) -> Tensor:
         difference = self.samples[i.numpy()] - self.samples[j.numpy()]
@@ -128,14 +158,13 @@ class PartialPoints(Points):
         eta = (2 * X.shape[1] + 16) * torch.finfo(torch.float64).eps
         self.high, self.slack = norms * eta, 2 * eta * norms
 
-    def upper(self, rows: Tensor) -> Tensor:
-        """Bound the squared distances of some rows to all samples, `(len(rows), n)`; a new tensor."""
-        x, w = self.samples[rows], self.seen[rows]
-        squares = torch.addmm(x.square() @ self.seen.mT, w, self.columns.square())
-        squares = squares.addmm_(x, self.columns, alpha=-2).clamp_(min=0)
-        common = w @ self.seen.mT
+    def upper(self, rows: Tensor, others: slice = slice(None)) -> Tensor:
+        """Bound the squared distances of some rows to all samples or some, `(len(rows), n)`; a new tensor."""
+        x, w, y, seen = self.samples[rows], self.seen[rows], self.columns[:, others], self.seen[others].mT
+        squares = torch.addmm(x.square() @ seen, w, y.square()).addmm_(x, y, alpha=-2).clamp_(min=0)
+        common = w @ seen
         scaled = torch.where(common > 0, squares * (self.X.shape[1] / common.clamp(min=1)), torch.inf)
-        return scaled.add_(self.high[rows, None]).add_(self.high)
+        return scaled.add_(self.high[rows, None]).add_(self.high[others])
 
     def take(self, rows: np.ndarray) -> "PartialPoints":
         """Return some of the samples, in the same unit."""
@@ -172,20 +201,92 @@ def read_points(X: Any) -> Points:
     return SparsePoints(X) if sparse else Points(X.reshape(len(X), -1))
 
 
-def find_nearest(points: Points, p: int) -> Pairs:
-    """Find the p nearest others of every sample, ordered by (sample, distance, other)."""
-    found = []
-    for here, rows in points.chunks(np.arange(points.n if p else 0)):
-        upper = points.upper(rows)
-        upper[:, here[0] : here[-1] + 1].diagonal().fill_(torch.inf)
-        # p distances are within the p-th smallest bound, so the p nearest are, and so are their lower bounds
-        limit = upper.topk(p, sorted=False, largest=False).values.amax(1, keepdim=True)
-        i, j, squared = points.below(upper, rows, limit)
-        order = np.lexsort((j, squared, i))
-        i = i[order]
-        order = order[np.arange(len(i)) - np.searchsorted(i, i) < p]
-        found.append((here.repeat(p), j[order], squared[order]))
-    return join_pairs(found)
+def find_nearest(points: Points, p: int, rows: np.ndarray | None = None) -> Pairs:
+    """Find the p nearest others of every sample, or of some rows, ordered by (sample, distance, other).
+
+    Samples go by in tiles. What could be among the nearest so far is kept, at most about `BUDGET` pairs.
+    """
+    if not p:
+        return join_pairs([])
+    pieces, columns = points.tiles(np.arange(points.n) if rows is None else rows)
+    return join_pairs([_Nearest(points, here, there, p).among(columns) for here, there in pieces])
+
+
+class _Nearest:
+    """The p nearest others of some rows, given on the host and the device, among the samples that went by.
+
+    `limit` bounds the p-th smallest distance of every row: p distances are within the p-th smallest bound, so the p
+    nearest are, and so are their lower bounds.
+    """
+
+    def __init__(self, points: Points, here: np.ndarray, rows: Tensor, p: int) -> None:
+        self.points, self.here, self.rows, self.p = points, here, rows, p
+        self.slack = points.slack[rows]
+        self.least = self.slack.new_full((len(here), p), torch.inf)  # bounds, each of another sample
+        self.limit = self.slack.new_full((len(here),), torch.inf)
+        self.kept, self.waiting = join_pairs([]), [(rows[:0], rows[:0], self.slack[:0])]  # measured; row, other, bound
+
+    def among(self, columns: Sequence[slice]) -> Pairs:
+        """Find them among all samples, a tile of columns at a time."""
+        for others in columns:
+            self._look_at(others)
+            if sum(len(row) for row, _, _ in self.waiting) > BUDGET // 8:
+                self._measure()
+        self._measure()
+        i, j, squared = self.kept
+        return self.here[i], j, squared
+
+    def _look_at(self, others: slice) -> None:
+        """List the pairs of a tile that are within the limits, which it may lower.
+
+        The least bound of each of some groups of samples tells at a tenth of the cost of all what may be near. Groups
+        are strided: near samples that follow each other are in different ones.
+        """
+        lower, slack = self.points.upper(self.rows, others), self.points.slack[others]
+        own = np.flatnonzero((self.here >= others.start) & (self.here < others.stop))
+        lower[torch.from_numpy(own), torch.from_numpy(self.here[own] - others.start)] = torch.inf
+        groups, width = max(LEAST_GROUPS, 4 * self.p), lower.shape[1]
+        lower = lower.sub_(slack)
+        if extra := -width % groups:
+            lower, slack = pad(lower, (0, extra), value=torch.inf), pad(slack, (0, extra))
+        lower, slack = lower.unflatten(1, (-1, groups)), slack.unflatten(0, (-1, groups))
+        first = lower.amin(1)
+        row, group = (first <= (self.limit + self.slack)[:, None]).nonzero().unbind(1)
+        changed = torch.unique_consecutive(row)
+        least = torch.cat([self.least[changed], first[changed] + slack.amax(0) + self.slack[changed, None]], 1)
+        self.least[changed] = least.topk(self.p, sorted=False, largest=False).values
+        self.limit[changed] = torch.minimum(self.limit[changed], self.least[changed].amax(1))
+        found = lower[row, :, group]
+        at, place = (found <= (self.limit + self.slack)[row, None]).nonzero().unbind(1)
+        other, row, found = place * groups + group[at], row[at], found[at, place]
+        real = other < width
+        self.waiting.append((row[real], other[real] + others.start, found[real]))
+
+    def _measure(self) -> None:
+        """Measure the pairs that wait and are still within the limits; keep the p nearest of every row."""
+        row, other, lower = (torch.cat(part) for part in zip(*self.waiting, strict=True))
+        self._lower(row.cpu().numpy(), (lower + self.points.slack[other] + self.slack[row]).cpu().numpy())
+        near = (lower <= (self.limit + self.slack)[row]) & (other != self.rows[row])
+        row, other = row[near], other[near]
+        squared = self.points.measure(self.rows[row], other)
+        i, j, distances = join_pairs([self.kept, (row.cpu().numpy(), other.cpu().numpy(), squared.cpu().numpy())])
+        order = np.lexsort((j, distances, i))
+        order = order[_ranks(i[order]) < self.p]
+        self.kept = i[order], j[order], distances[order]
+        self._lower(self.kept[0], self.kept[2])
+        self.waiting = self.waiting[:1]
+
+    def _lower(self, i: np.ndarray, bounds: np.ndarray) -> None:
+        """Lower the limits to the p-th smallest of bounds of distances, each of another sample."""
+        order = np.lexsort((bounds, i))
+        last = order[_ranks(i[order]) == self.p - 1]
+        at = torch.from_numpy(i[last]).to(self.limit.device)
+        self.limit[at] = torch.minimum(self.limit[at], torch.from_numpy(bounds[last]).to(self.limit))
+
+
+def _ranks(i: np.ndarray) -> np.ndarray:
+    """Count the entries before each in its row, of a list that is ordered by rows."""
+    return np.arange(len(i)) - np.searchsorted(i, i)
 
 
 def find_shortest(points: Points, code: np.ndarray, n_pairs: int) -> Pairs:
