@@ -19,7 +19,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = ("3.11", "3.12", "3.13", "3.14")
-EXTRAS = ("bench", "fast", "files", "plot")  # beside the dependencies: what users install; tools of tests may be newer
+EXTRAS = (
+    "bench",
+    "fast",
+    "files",
+    "graphs",
+    "plot",
+)  # what users install; tools of tests may be newer
 TESTS = ("tests/core", "tests/models", "tests/io", "tests/selection", "tests/plots", "tests/laws/test_scikit_learn.py")
 QUICK = ("tests/core/terms", "tests/core/solve", "tests/models/factorization", "tests/io", "tests/plots")
 # Of the oldest packages a deprecation is no error: what they use of each other has newer names by now, and torch

@@ -1,6 +1,7 @@
 """Graphs over samples as `Graph`: nearest neighbours, marginal Fisher, pixel grids, your own adjacency."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import product
 from numbers import Real
@@ -14,25 +15,22 @@ from torch import Tensor
 from .core import Graph, as_graph
 from .core.arguments import positive, whole
 from .core.arrays import as_array
+from .core.graph.approximate import find_approximate, has_search
+from .core.graph.distances import gaussian, median_length
 from .core.graph.linear_neighborhood import reconstruction_weights
-from .core.graph.neighbors import (
-    Pairs,
-    Points,
-    find_nearest,
-    find_shortest,
-    gaussian,
-    join_pairs,
-    median_length,
-    read_points,
-)
+from .core.graph.neighbors import Pairs, Points, find_nearest, find_shortest, join_pairs, read_points
 from .core.labels import encode_labels, read_labels
 
 Array = TypeVar("Array", np.ndarray, Tensor)
 Kernel = Callable[[np.ndarray], np.ndarray]
 
+MOST_EXACT = 100_000  # samples that method="auto" searches exactly: about 20 seconds for 20 features on one core
 
-def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") -> Graph:
-    """Link i and j if i is among the p nearest samples of j or j among those of i, by exact Euclidean distances.
+METHODS = ("auto", "exact", "approximate")
+
+
+def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary", method: str = "auto") -> Graph:
+    """Link i and j if i is among the p nearest samples of j or j among those of i, by Euclidean distances.
 
     Symmetric, without self loops; one sample alone has no link.
 
@@ -47,18 +45,26 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
         "binary" (the papers' S): every link weighs 1. A number sigma > 0: exp(-||x_i - x_j||^2 / sigma^2), without the
         factor 2 of other conventions (Zhu, Ghahramani and Lafferty 2003). "median": the same with sigma the median
         length of the links (of those longer than 0), so that it follows the scale of the data.
+    method : "auto", "exact" or "approximate"
+        How neighbours are searched; `graph.method` says how they were. "exact": all distances, a tile at a time.
+        "approximate": nearest neighbour descent by pynndescent (extra `graphs`), on the host, from one seed, though a
+        few links may differ between calls; `graph.recall` and the graph's text say which share it gets right. "auto":
+        exact up to 100 000 samples, and where entries are hidden or pynndescent is missing (then with a warning).
 
     Raises
     ------
+    ImportError
+        `method="approximate"` without pynndescent.
     ValueError, TypeError
         NaN or infinite entries, fewer than two dimensions or an empty one, complex or text data; `n_neighbors` not an
-        integer >= 1; unknown `weights`.
+        integer >= 1; unknown `weights` or `method`; hidden entries with `method="approximate"`.
 
     Notes
     -----
     Duplicates are neighbours at distance 0. Equal distances are ordered by index; those that differ by float64 rounding
     alone may come in either order. Where a weight underflows to 0 the link vanishes: a sigma far below the neighbour
-    distances empties the graph. Time is O(n^2 m) in products of matrices; many equal distances cost more.
+    distances empties the graph. Exact neighbours take O(n^2 m) in products of matrices, more with many equal
+    distances, and besides X in float64 the memory of a few blocks and of the graph: nothing is n x n.
 
     Examples
     --------
@@ -69,10 +75,11 @@ def knn_graph(X: Any, n_neighbors: int = 5, *, weights: str | float = "binary") 
     whole("n_neighbors", n_neighbors)
     points = read_points(X)
     kernel = _kernel(weights, points.unit)  # before the work: it may refuse
-    return _link(points.n, find_nearest(points, min(int(n_neighbors), points.n - 1)), kernel)
+    pairs, told = _search(points, int(n_neighbors), method)
+    return _tell(_link(points.n, pairs, kernel), told)
 
 
-def linear_neighborhood_graph(X: Any, n_neighbors: int = 7) -> Graph:
+def linear_neighborhood_graph(X: Any, n_neighbors: int = 7, *, method: str = "auto") -> Graph:
     """Weigh links by how samples are reconstructed from their nearest ones (Wang and Zhang 2008).
 
     Every sample is a mean of its p nearest, `min ||x_i - sum_j w_ij x_j||^2` over w >= 0 with `sum_j w_ij = 1`. The
@@ -80,13 +87,13 @@ def linear_neighborhood_graph(X: Any, n_neighbors: int = 7) -> Graph:
 
     Parameters
     ----------
-    X, n_neighbors
+    X, n_neighbors, method
         As for `knn_graph`; p = 7 as in Fan et al. 2011. With more neighbours than dimensions many weights can
         reconstruct a sample; nearly the shortest are taken.
 
     Raises
     ------
-    ValueError, TypeError
+    ImportError, ValueError, TypeError
         As `knn_graph`.
 
     Examples
@@ -98,8 +105,10 @@ def linear_neighborhood_graph(X: Any, n_neighbors: int = 7) -> Graph:
     [[0.0, 0.875, 0.0], [0.875, 0.0, 0.625], [0.0, 0.625, 0.0]]
     """
     whole("n_neighbors", n_neighbors)
-    W = reconstruction_weights(read_points(X), int(n_neighbors))
-    return Graph(W / 2 + W.T / 2)
+    points = read_points(X)
+    pairs, told = _search(points, int(n_neighbors), method)
+    W = reconstruction_weights(points, pairs)
+    return _tell(Graph(W / 2 + W.T / 2), told)
 
 
 def marginal_fisher_graphs(X: Any, y: Any, n_neighbors: int | None = None, n_pairs: int = 20) -> tuple[Graph, Graph]:
@@ -223,6 +232,32 @@ def adjacency_graph(A: Any) -> Graph:
     Graph(3 nodes, 2 edges)
     """
     return as_graph(A if hasattr(A, "shape") or isinstance(A, Graph) else as_array(A, "A"), name="A")
+
+
+def _search(points: Points, p: int, method: Any) -> tuple[Pairs, tuple[str, float]]:
+    """Search the p nearest others of every sample; say by which method, and the share that is right."""
+    if method not in METHODS:
+        raise ValueError(f"method must be 'auto', 'exact' or 'approximate', got {method!r}")
+    p, many = min(p, points.n - 1), points.n > MOST_EXACT
+    if method == "approximate" and points.partial:
+        raise ValueError("method='approximate' needs complete samples, and X has hidden entries; use method='exact'")
+    if p and (method == "approximate" or (method == "auto" and many and has_search() and not points.partial)):
+        pairs, recall = find_approximate(points, p)
+        return pairs, ("approximate", recall)
+    if method == "auto" and many and not points.partial:
+        warnings.warn(
+            f"the exact neighbours of {points.n} samples are searched, in a time that grows with its square: install "
+            "nnfactor[graphs] for approximate ones, or say method='exact'",
+            UserWarning,
+            stacklevel=3,
+        )
+    return find_nearest(points, p), ("exact", 1.0)
+
+
+def _tell(graph: Graph, told: tuple[str, float]) -> Graph:
+    """Write into a graph how its neighbours were searched."""
+    graph.method, graph.recall = told
+    return graph
 
 
 def _build_intrinsic(points: Points, code: np.ndarray, k1: int) -> Graph:

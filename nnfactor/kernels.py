@@ -13,15 +13,8 @@ from torch import Tensor
 from .core.arguments import positive, whole
 from .core.data.as_data import as_scipy, as_tensor, is_sparse, to_csr
 from .core.data.base import power_of_two
-from .core.graph.neighbors import (
-    find_centre,
-    gaussian,
-    inner_products,
-    median_length,
-    row_squares,
-    squared_distances,
-    store_like,
-)
+from .core.graph.distances import find_centre, gaussian, median_length, squared_distances, store_like
+from .core.graph.neighbors import inner_products, row_squares
 
 NAMED = ("rbf", "poly", "linear", "precomputed")
 ROUNDING = 1e-30  # of two squared norms: samples that are nearer differ by rounding only

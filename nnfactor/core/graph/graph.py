@@ -33,6 +33,10 @@ class Graph:
     ----------
     mean_degree : float
         Sum of the weights at a node, on average.
+    method : str or None
+        "exact" or "approximate" where the edges are nearest neighbours that were searched so.
+    recall : float or None
+        The share of the nearest neighbours among them: 1 if exact, else as seen on some samples.
     identity : (int, int)
         Equal for graphs that share their weights, however often they were copied.
 
@@ -55,6 +59,9 @@ class Graph:
     >>> Graph([[0, 1, 0], [1, 0, 1], [0, 1, 0]], cliques=[-1, 0, 0], clique_weight=2.0).energy(F).tolist()
     [[13.0]]
     """
+
+    method: str | None = None
+    recall: float | None = None
 
     def __init__(self, adjacency: Any = None, cliques: Any = None, clique_weight: float = 1.0) -> None:
         if adjacency is None and cliques is None:
@@ -145,10 +152,12 @@ class Graph:
         return S
 
     def __repr__(self) -> str:
-        return f"Graph({self.n_nodes} nodes, {self.n_edges} edges)"
+        how = f", approximate neighbours, recall {self.recall:.3f}" if self.method == "approximate" else ""
+        return f"Graph({self.n_nodes} nodes, {self.n_edges} edges{how})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("adjacency", "cliques", "clique_weight", "mean_degree")}
+        names = "adjacency", "cliques", "clique_weight", "mean_degree", "method", "recall"
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, identity=(id(state["adjacency"]), id(state["cliques"])), _placed={})

@@ -5,23 +5,23 @@ import torch
 from torch import Tensor
 
 from ..linalg import solve_spd
-from .neighbors import BUDGET, Points, find_nearest
+from .neighbors import BUDGET, Pairs, Points
 
 TIE = 1e-10  # of the mean squared distance: makes weights unique where several reconstruct a sample equally well
 
 ROUNDING = 1e-14  # of the mean squared distance: a multiplier that is smaller has no sign
 
 
-def reconstruction_weights(points: Points, p: int) -> sp.csr_array:
-    """Return W `(n, n)`: row i minimises `||x_i - sum_j w_ij x_j||^2` over its p nearest, w >= 0 with the sum 1.
+def reconstruction_weights(points: Points, pairs: Pairs) -> sp.csr_array:
+    """Return W `(n, n)`: row i minimises `||x_i - sum_j w_ij x_j||^2` over its p near samples, w >= 0 with the sum 1.
 
-    Nearest are those of `find_nearest`. Of weights that reconstruct equally well (more neighbours than dimensions,
+    `pairs` lists p others for every sample. Of weights that reconstruct equally well (more neighbours than dimensions,
     duplicates) those of nearly the least length are taken. The only sample has no weight.
     """
-    n, p = points.n, min(p, points.n - 1)
+    i, j, _ = pairs
+    n, p = points.n, len(i) // points.n
     if p == 0:
         return sp.csr_array((n, n))
-    i, j, _ = find_nearest(points, p)
     here, near = (torch.from_numpy(side).to(points.device).view(n, p) for side in (i, j))
     step = max(1, BUDGET // (p * max(p, points.X.shape[1])))
     grams = (points.local_grams(a, b) for a, b in zip(here[:, 0].split(step), near.split(step), strict=True))

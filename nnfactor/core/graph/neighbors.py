@@ -1,9 +1,8 @@
-"""Which samples are near: exact Euclidean neighbours and shortest pairs, from products of matrices.
+"""Which samples are near: exact Euclidean distances and shortest pairs, from products of matrices.
 
 A product proposes, with a proved bound on its rounding, every sample that could be among the nearest; their distances
 are then computed from differences, and ties go to the smaller index. Work goes in chunks of `BUDGET` numbers, never
-n x n, on the device where the data are; the memory for neighbours does not grow with the number of samples, but for
-the neighbours themselves. Distances between two sets of samples, and what is made of them, are here too.
+n x n, on the device where the data are.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,10 +24,6 @@ BUDGET = 1 << 20  # float64 numbers of a chunk (8 MB): larger ones leave the cac
 
 LEAST_GROUPS = 64  # of a tile, of each of which the least bound is taken: a vectorised pass, and few share a group
 
-NEAR = 1e-4  # of two squared norms: a squared distance below this part of them has lost four digits to cancellation
-
-LEAST_WIDTH = 1e-150  # of a Gaussian: a distance over it is infinite or 0, not NaN
-
 Pairs = tuple[np.ndarray, np.ndarray, np.ndarray]  # i, j and their squared distance, on the host
 
 
@@ -40,6 +35,8 @@ class Points:
     products and norms err by m/2 eps each, centring by 2 eps, additions by the rest. `upper` has that much added, so
     for certain distance <= upper and distance >= upper - 2 eta (||x_i||^2 + ||x_j||^2).
     """
+
+    partial = False  # whether entries are hidden
 
     def __init__(self, X: Tensor) -> None:
         low, high = torch.aminmax(X)
@@ -84,14 +81,15 @@ class Points:
         """Split `rows`, on the host and the device, in pieces whose distances to all samples are within the budget."""
         return self._pieces(rows, max(1, BUDGET // self.n))
 
-    def tiles(self, rows: np.ndarray) -> tuple[Iterator[tuple[np.ndarray, Tensor]], list[slice]]:
+    def tiles(self, rows: np.ndarray) -> tuple[Iterator[tuple[np.ndarray, Tensor]], list[slice], int]:
         """Split `rows`, and all samples, so that the distances of a piece of each are a quarter of the budget.
 
-        That much stays in the caches, and the allocator gives the same memory to every tile.
+        That much stays in the caches, and the allocator gives the same memory to every tile. The number is how many
+        pairs may wait for more than one tile.
         """
         width = min(self.n, max(1, isqrt(BUDGET)))
         columns = [slice(a, min(a + width, self.n)) for a in range(0, self.n, width)]
-        return self._pieces(rows, max(1, BUDGET // (4 * width))), columns
+        return self._pieces(rows, max(1, BUDGET // (4 * width))), columns, BUDGET // 8
 
     def _pieces(self, rows: np.ndarray, step: int) -> Iterator[tuple[np.ndarray, Tensor]]:
         for a in range(0, len(rows), step):
@@ -149,6 +147,8 @@ class PartialPoints(Points):
     `d_ij^2 = m / m_ij sum_f (x_if - x_jf)^2` over the m_ij common features; infinite without any.
     """
 
+    partial = True
+
     def __init__(self, X: Tensor, seen: Tensor) -> None:
         self.X, self.device, self.unit = X, X.device, power_of_two(float(X.abs().max()))
         self.seen = seen.double()
@@ -204,12 +204,13 @@ def read_points(X: Any) -> Points:
 def find_nearest(points: Points, p: int, rows: np.ndarray | None = None) -> Pairs:
     """Find the p nearest others of every sample, or of some rows, ordered by (sample, distance, other).
 
-    Samples go by in tiles. What could be among the nearest so far is kept, at most about `BUDGET` pairs.
+    Samples go by in tiles, and what could be among the nearest so far is kept: the memory is that of a tile and of the
+    pairs that are found, whatever the number of samples.
     """
     if not p:
         return join_pairs([])
-    pieces, columns = points.tiles(np.arange(points.n) if rows is None else rows)
-    return join_pairs([_Nearest(points, here, there, p).among(columns) for here, there in pieces])
+    pieces, columns, most = points.tiles(np.arange(points.n) if rows is None else rows)
+    return join_pairs([_Nearest(points, here, there, p).among(columns, most) for here, there in pieces])
 
 
 class _Nearest:
@@ -226,11 +227,11 @@ class _Nearest:
         self.limit = self.slack.new_full((len(here),), torch.inf)
         self.kept, self.waiting = join_pairs([]), [(rows[:0], rows[:0], self.slack[:0])]  # measured; row, other, bound
 
-    def among(self, columns: Sequence[slice]) -> Pairs:
-        """Find them among all samples, a tile of columns at a time."""
+    def among(self, columns: Sequence[slice], most: int) -> Pairs:
+        """Find them among all samples, a tile of columns at a time; about `most` pairs wait to be measured."""
         for others in columns:
             self._look_at(others)
-            if sum(len(row) for row, _, _ in self.waiting) > BUDGET // 8:
+            if sum(len(row) for row, _, _ in self.waiting) > most:
                 self._measure()
         self._measure()
         i, j, squared = self.kept
@@ -269,10 +270,8 @@ class _Nearest:
         near = (lower <= (self.limit + self.slack)[row]) & (other != self.rows[row])
         row, other = row[near], other[near]
         squared = self.points.measure(self.rows[row], other)
-        i, j, distances = join_pairs([self.kept, (row.cpu().numpy(), other.cpu().numpy(), squared.cpu().numpy())])
-        order = np.lexsort((j, distances, i))
-        order = order[_ranks(i[order]) < self.p]
-        self.kept = i[order], j[order], distances[order]
+        measured = row.cpu().numpy(), other.cpu().numpy(), squared.cpu().numpy()
+        self.kept = choose_nearest(join_pairs([self.kept, measured]), self.p)
         self._lower(self.kept[0], self.kept[2])
         self.waiting = self.waiting[:1]
 
@@ -282,6 +281,14 @@ class _Nearest:
         last = order[_ranks(i[order]) == self.p - 1]
         at = torch.from_numpy(i[last]).to(self.limit.device)
         self.limit[at] = torch.minimum(self.limit[at], torch.from_numpy(bounds[last]).to(self.limit))
+
+
+def choose_nearest(pairs: Pairs, p: int) -> Pairs:
+    """Choose the p nearest of every i, ordered by (i, distance, j)."""
+    i, j, squared = pairs
+    order = np.lexsort((j, squared, i))
+    order = order[_ranks(i[order]) < p]
+    return i[order], j[order], squared[order]
 
 
 def _ranks(i: np.ndarray) -> np.ndarray:
@@ -337,53 +344,3 @@ def expand_squares(X: Any, columns: Any, x: Tensor, y: Tensor) -> Tensor:
     if sp.issparse(X):
         return inner_products(X, columns).mul_(-2).add_(y).add_(x[:, None])
     return torch.addmm(y, X, columns, alpha=-2).add_(x[:, None])
-
-
-def find_centre(X: Any) -> Tensor | None:
-    """Return the median of every feature, for `squared_distances`: a few far samples do not move it; None if sparse."""
-    return None if sp.issparse(X) else X.median(0).values
-
-
-def squared_distances(X: Any, Y: Any, centre: Tensor | None = None) -> Tensor:
-    """Return `||x_i - y_j||^2` for all rows of X `(n, m)` and Y `(n', m)`, stored alike, `(n, n')`.
-
-    A product of matrices around a `centre (m,)`, which dense samples need. Pairs so near, beside their distance from
-    the centre, that the product cancels are measured from their difference: every distance has 9 digits or more.
-    """
-    A, B = (X, Y) if centre is None else (X - centre, Y - centre)
-    a, b = row_squares(A), row_squares(B)
-    squared = expand_squares(A, B.T, a, b)
-    step = max(1, BUDGET // len(b))
-    for first in range(0, len(a), step):
-        part = squared[first : first + step]
-        i, j = (part < NEAR * (a[first : first + step, None] + b)).nonzero().unbind(1)
-        for at, k, to in zip(*(side.split(max(1, BUDGET // X.shape[1])) for side in (i + first, i, j)), strict=True):
-            part[k, to] = row_squares(_pick(X, at) - _pick(Y, to))
-    return squared
-
-
-def _pick(X: Any, rows: Tensor) -> Any:
-    return X[rows.cpu().numpy()] if sp.issparse(X) else X[rows]
-
-
-def store_like(X: Any, other: Any) -> Any:
-    """Return X as a CSR where the other samples are one, else as a tensor on their device."""
-    if sp.issparse(other):
-        return X if sp.issparse(X) else sp.csr_array(X.cpu().numpy())
-    return torch.from_numpy(X.toarray()).to(other) if sp.issparse(X) else X.to(other.device)
-
-
-def gaussian(squared: Tensor, width: float) -> Tensor:
-    """Return `exp(-squared / width^2)`, written over `squared`; two divisions, because the square can underflow."""
-    width = max(width, LEAST_WIDTH)
-    return squared.div_(width).div_(width).neg_().exp_()
-
-
-def width_of_gamma(gamma: float) -> float:
-    """Return the width sigma for which `exp(-d^2 / sigma^2)` is `exp(-gamma d^2)`."""
-    return float(gamma) ** -0.5
-
-
-def median_length(squared: np.ndarray) -> float:
-    """Return the median of the positive distances whose squares are given, 1 if there are none."""
-    return float(np.median(np.sqrt(squared[squared > 0]))) if squared.any() else 1.0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...core import Graph
 from ...core.arrays import Array
-from ...core.graph.neighbors import find_centre, squared_distances, store_like, width_of_gamma
+from ...core.graph.distances import find_centre, squared_distances, store_like, width_of_gamma
 from ...graphs import knn_graph, linear_neighborhood_graph
 from ..shared.fitting import forget_and_restore_on_error
 from ..shared.inputs import Inputs, PickledOnCPU, as_given, read, run_environment

@@ -18,7 +18,8 @@ from torch import Tensor
 from ...core import Graph
 from ...core.arrays import Array
 from ...core.factors import divide
-from ...core.graph.neighbors import gaussian, median_length, read_points
+from ...core.graph.distances import gaussian, median_length
+from ...core.graph.neighbors import read_points
 from ...core.labels import to_host
 from ...core.linalg import conjugate_gradients
 from ..shared.inputs import Inputs, as_float64, as_given

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from ...core.arrays import Array, as_numbers
-from ...core.graph.neighbors import gaussian
+from ...core.graph.distances import gaussian
 from ...sparse_coding.basis_pursuit import Codes, l1_codes
 from ...sparse_coding.dictionary import unit_rows
 from ..shared.inputs import Inputs, as_float64, as_given

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.factors import divide
-from ...core.graph.neighbors import find_centre, squared_distances
+from ...core.graph.distances import find_centre, squared_distances
 from ...core.solve.nnls import nnls, weighted_coefficients
 from ...core.solve.ridge import Projection, project
 from ...core.solve.run import strict_precision

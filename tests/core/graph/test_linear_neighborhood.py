@@ -8,8 +8,13 @@ import scipy.sparse as sp
 import torch
 
 from nnfactor.core.graph.linear_neighborhood import reconstruction_weights
-from nnfactor.core.graph.neighbors import read_points
+from nnfactor.core.graph.neighbors import find_nearest, read_points
 from nnfactor.graphs import linear_neighborhood_graph
+
+
+def weights(X, p):
+    points = read_points(X)
+    return reconstruction_weights(points, find_nearest(points, min(p, points.n - 1)))
 
 
 def nearest(X, p):
@@ -42,7 +47,7 @@ def samples(kind, m, seed=0):
 @pytest.mark.parametrize("p", [1, 3, 6])
 def test_errors_are_least_and_weights_are_means(kind, m, p):
     X = samples(kind, m)
-    W, near = reconstruction_weights(read_points(X), p).toarray(), nearest(X, p)
+    W, near = weights(X, p).toarray(), nearest(X, p)
     assert W.min() >= 0 and np.allclose(W.sum(1), 1, atol=1e-12) and (W.diagonal() == 0).all()
     for i, js in enumerate(near):
         assert np.isclose(W[i, js].sum(), 1)
@@ -55,22 +60,22 @@ def test_errors_are_least_and_weights_are_means(kind, m, p):
 @pytest.mark.parametrize("change", [lambda X: X + 1e6, lambda X: 1e150 * X, lambda X: 1e-150 * X])
 def test_shifts_and_scales_change_nothing(change):
     X = samples("normal", 8)
-    W, moved = (reconstruction_weights(read_points(Z), 5).toarray() for Z in (X, change(X)))
+    W, moved = (weights(Z, 5).toarray() for Z in (X, change(X)))
     np.testing.assert_allclose(moved, W, atol=1e-6)
 
 
 def test_sparse_float32_and_tensors():
     X = samples("normal", 12) * (np.abs(samples("normal", 12, seed=1)) > 0.6)
-    W = reconstruction_weights(read_points(X), 5).toarray()
-    np.testing.assert_allclose(reconstruction_weights(read_points(sp.csr_array(X)), 5).toarray(), W, atol=1e-9)
+    W = weights(X, 5).toarray()
+    np.testing.assert_allclose(weights(sp.csr_array(X), 5).toarray(), W, atol=1e-9)
     np.testing.assert_allclose(linear_neighborhood_graph(torch.from_numpy(X), 5).toarray(), (W + W.T) / 2, atol=1e-12)
-    small = reconstruction_weights(read_points(X.astype(np.float32)), 5).toarray()
+    small = weights(X.astype(np.float32), 5).toarray()
     np.testing.assert_allclose(small, W, atol=1e-4)
 
 
 def test_duplicates_and_few_samples():
     X = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [3.0, 1.0]])
-    W = reconstruction_weights(read_points(X), 2).toarray()
+    W = weights(X, 2).toarray()
     np.testing.assert_allclose(W[:3, :3], (1 - np.eye(3)) / 2, atol=1e-12)
     assert np.isclose(W[3].sum(), 1)
     assert linear_neighborhood_graph([[1.0, 2.0]], 3).toarray().tolist() == [[0.0]]
