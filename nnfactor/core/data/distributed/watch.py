@@ -37,8 +37,8 @@ class Watch:
     """A group of the same processes whose messages come within a limit, and signs of life by which lost ones are known.
 
     A message that does not come says only that somebody is missing. A thread of every process writes to the store of
-    the group, about once a second, how many messages the process has reached. Whoever is behind when a message fails
-    did not answer, or has ended if the signs have, too. The first process that finds this writes it for all others.
+    the group, about once a second, how many messages the process has reached; whoever is behind when a message fails
+    is missing. The first process that finds this writes it for all others.
 
     Parameters
     ----------
@@ -49,9 +49,9 @@ class Watch:
         self.limit = min(LIMIT, _timeout_of(group))
         self.period = min(PERIOD, self.limit / (4 * WINDOW))
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
-        members, wait = dist.get_process_group_ranks(group), timedelta(seconds=self.limit - WINDOW * self.period)
-        kinds = dist.get_backend_config(group)
-        self.group = dist.new_group(members, wait, kinds, use_local_synchronization=True)
+        self.wait = self.limit - WINDOW * self.period  # then there is time to find who is missing
+        members, kinds = dist.get_process_group_ranks(group), dist.get_backend_config(group)
+        self.group = dist.new_group(members, timedelta(seconds=self.wait), kinds, use_local_synchronization=True)
         name = [str(uuid4())]  # of no watch before this one, in the same store
         dist.broadcast_object_list(name, members[0], self.group)
         self.store = dist.PrefixStore(f"nnfactor/{name[0]}", dist.distributed_c10d._get_default_store())
@@ -73,11 +73,11 @@ class Watch:
         LostProcess
             Not all have come.
         """
-        self.place = self.place[0] + 1, True
+        self.place, begun = (self.place[0] + 1, True), time.monotonic()
         try:
             send(self.group)
         except RuntimeError as error:
-            raise self._explain(error) from error
+            raise self._explain(error, time.monotonic() - begun > 0.99 * self.wait) from error
         self.place = self.place[0], False
 
     def _tell(self) -> None:
@@ -106,11 +106,11 @@ class Watch:
         names = [f"{rank}" for rank in range(self.size)]
         return [json.loads(self.store.get(name)) if self.store.check([name]) else (0, 0, False) for name in names]
 
-    def _explain(self, error: RuntimeError) -> LostProcess:
+    def _explain(self, error: RuntimeError, is_late: bool) -> LostProcess:
         """Find who is missing, agree on it with the others, and say it."""
         try:
             if self.verdict is None:
-                self.store.compare_set("verdict", "", json.dumps(self._find_missing()))
+                self.store.compare_set("verdict", "", json.dumps(self._find_missing(is_late)))
                 self._learn()
             self._wait_for_readers()
         except RuntimeError:  # the store has ended: it was in the first process, unless torchrun keeps it
@@ -128,8 +128,12 @@ class Watch:
             ranks,
         )
 
-    def _find_missing(self) -> dict[str, list[int]]:
-        """List the processes that have not come to the message in which this one waits: ended, or silent."""
+    def _find_missing(self, is_late: bool) -> dict[str, list[int]]:
+        """List the processes that have not come to the message in which this one waits.
+
+        A message that fails early does so because a process has ended: others may compute still, and give signs of
+        life. Who is behind when the limit is over is silent, whatever it does.
+        """
         first, reached = self._read_signs(), self.place[0]
         until = time.monotonic() + WINDOW * self.period
         while time.monotonic() < until:  # a sign may be a period old
@@ -137,8 +141,8 @@ class Watch:
             now = self._read_signs()
         here = lambda sign: sign[1] > reached or (sign[1] == reached and sign[2])
         behind = [rank for rank, sign in enumerate(now) if rank != self.rank and not here(sign)]
-        ended = [rank for rank in behind if now[rank][0] == first[rank][0]]
-        return {"ended": ended, "silent": [rank for rank in behind if rank not in ended]}
+        still = [rank for rank in behind if now[rank][0] == first[rank][0]]
+        return {"ended": [], "silent": behind} if is_late else {"ended": still or behind, "silent": []}
 
     def _wait_for_readers(self) -> None:
         """Let the others learn what was found before this process ends: the store may end with it."""
