@@ -211,6 +211,13 @@ def _add_jobs(parser: Parser) -> None:
     group.add_argument(
         "--checkpoint", type=float, metavar="SECONDS", help="save the state of a fit so often, to go on after a failure"
     )
+    group.add_argument(
+        "--processes",
+        type=int,
+        metavar="N",
+        help="compute in so many processes on this machine: restarts and ranks are dealt over them, or the samples",
+    )
+    group.add_argument("--gpus", type=int, metavar="N", help="the same, each with a GPU of its own")
     group.add_argument("--total-workers", type=int, default=None, help="split the work over so many calls (default: 1)")
     group.add_argument("--worker-index", type=int, default=None, help="which share this call computes, from 0")
 

@@ -12,6 +12,7 @@ import numpy as np
 import nnfactor
 
 from ..io import Table, open_data, read_data, read_labels
+from ..io.blocks import can_be_opened
 from ..io.file_kinds import split_column
 from ..io.label_files import KINDS
 from ..selection.arrays import as_indexable, take
@@ -62,8 +63,8 @@ def samples_of(names: Sequence[Sequence[Names]]) -> Names:
     return next((of[0] for of in names if of[0] is not None), None)
 
 
-def read_given(arguments: Namespace, model: str) -> Given:
-    """Read data, labels and weights."""
+def read_given(arguments: Namespace, model: str, opened: bool = False) -> Given:
+    """Read data, labels and weights; `opened`: only open the data, where their kind of file can be."""
     paths = list(arguments.data or ())
     if not paths:
         raise UserError(told_without_data(arguments))
@@ -82,7 +83,8 @@ def read_given(arguments: Namespace, model: str) -> Given:
     if names and len(paths) > 1:
         raise UserError(f"--names is for one data file, got {len(paths)}; use files that hold names")
     column = column_of(arguments.labels, paths[0])
-    tables = [_read(path, arguments, column if i == 0 else None) for i, path in enumerate(paths)]
+    opened = opened and model not in LISTS and can_be_opened(paths[0]) and not _whole(arguments)
+    tables = [_read(path, arguments, column if i == 0 else None, opened) for i, path in enumerate(paths)]
     if model in OF_SAMPLES:
         check_alike(tables, [(i, 0) for i in range(len(tables))])
     X = [table.values for table in tables] if model in LISTS and not _is_stack(tables) else tables[0].values
@@ -110,17 +112,20 @@ def _is_stack(tables: Sequence[Table]) -> bool:
     return len(tables) == 1 and len(tables[0].values.shape) == 3
 
 
-def _read(path: str, arguments: Namespace, column: str | None) -> Table:
+def _whole(arguments: Namespace) -> list[str]:
+    """List the options that go with files that are read whole."""
+    names = ("header", "row_names", "long", "transpose")
+    return [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name, None)]
+
+
+def _read(path: str, arguments: Namespace, column: str | None, opened: bool = False) -> Table:
     layout = {name: getattr(arguments, name, None) for name in ("header", "row_names")}
     apart = [*([column] if column else []), *(getattr(arguments, "drop_columns", None) or ())]
     given = getattr(arguments, "names", None)
     names = [None if name == NO_NAMES else name for name in given] if given else None
-    if getattr(arguments, "max_bytes", None):
-        asked = [name for name in ("header", "row_names", "long", "transpose") if getattr(arguments, name, None)]
-        if asked:
-            raise UserError(
-                f"--{asked[0].replace('_', '-')} goes with files that are read whole; leave --max-bytes out"
-            )
+    if getattr(arguments, "max_bytes", None) and (asked := _whole(arguments)):
+        raise UserError(f"{asked[0]} goes with files that are read whole; leave --max-bytes out")
+    if opened or getattr(arguments, "max_bytes", None):
         return open_data(path, key=arguments.key, labels=apart, names=names)
     table = read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, names=names, **layout)
     if not arguments.transpose:

@@ -29,6 +29,7 @@ from .errors import UserError
 from .folder import JOBS, SUGGESTED, ResultFolder, write_table_file, written
 from .logs import LOGGER
 from .pictures import can_draw, draw
+from .processes import Processes
 from .solutions import MODEL, summary, write_solution
 from .values import rank_names
 
@@ -45,9 +46,12 @@ class Work:
     study: RankStudy | None  # of `select-rank`
 
     @classmethod
-    def plan(cls, plan: Mapping[str, Any], estimator: Any, given: Given, checkpoint: bool = False) -> Self:
-        """Make the work of a plan; refuse what cannot be, before anything is computed."""
-        seed, ranks, workers = int(plan["seed"]), [*plan["ranks"]] or [_rank_of(estimator)], int(plan["total_workers"])
+    def plan(
+        cls, plan: Mapping[str, Any], estimator: Any, given: Given, checkpoint: bool = False, processes: int = 1
+    ) -> Self:
+        """Make the work of a plan; refuse what cannot be, before anything is computed. Processes are workers, too."""
+        seed, ranks = int(plan["seed"]), [*plan["ranks"]] or [_rank_of(estimator)]
+        workers = int(plan["total_workers"]) * processes
         takes = inspect.signature(type(estimator).fit).parameters
         if given.weights is not None and "weights" not in takes:
             raise UserError(f"{plan['model']} takes no weights; leave --weights out")
@@ -62,7 +66,7 @@ class Work:
             raise UserError(f"{plan['model']} needs labels; say --labels")
         if plan["verb"] == "fit":
             if not hasattr(estimator, "n_init") and workers > 1:
-                raise UserError(f"{plan['model']} has no restarts to split over workers; leave --total-workers out")
+                raise UserError(f"{plan['model']} has no restarts to split; leave --total-workers or --processes out")
             warn_of_large_ranks(estimator, given.X, [rank for rank in ranks if rank is not None])
             return cls(estimator, seed, ranks, getattr(estimator, "n_init", 1), workers, None)
         chosen = {"n_init": plan["n_init"], "random_state": seed, "weights": given.weights, "y": given.y}
@@ -124,16 +128,19 @@ def _part(folder: ResultFolder, i: int) -> Path:
     return folder.file(JOBS, "parts", f"part_{i:03d}.npz")
 
 
-def compute(folder: ResultFolder, work: Work, given: Given, words: Namespace) -> None:
-    """Compute the pieces of one worker that are not written yet."""
+def compute(folder: ResultFolder, work: Work, given: Given, words: Namespace, processes: Processes) -> None:
+    """Compute the pieces of one worker that are not written yet; processes that split the samples are one worker."""
     for rank in work.ranks:
         share = work.share(rank, words.worker_index)
         if folder.solution(rank).exists() or not share:
             continue
         piece = _piece(folder, rank, words.worker_index, work.workers)
         if work.workers == 1:
-            with written(folder.solution(rank)) as path:
-                write_solution(path, _fit(work.make(rank), given, folder, piece, words), given)
+            model = processes.whole(_fit(work.make(rank), given, folder, piece, words, not processes.is_first))
+            if processes.is_first:
+                with written(folder.solution(rank)) as path:
+                    write_solution(path, model, given)
+            processes.wait()  # writing may take longer than a message of the next fit
         elif not piece.exists():
             split = take_restarts(work.make(rank), work.seed, share) if work.is_split else work.make(rank)
             with written(piece) as path:
@@ -144,8 +151,13 @@ def compute(folder: ResultFolder, work: Work, given: Given, words: Namespace) ->
         _compute_parts(folder, work, work.study, words.worker_index)
 
 
-def _fit(estimator: Any, given: Given, folder: ResultFolder, piece: Path, words: Namespace) -> Any:
-    """Fit, and tell how it goes: on a terminal, and in `log.jsonl`; from a checkpoint beside the piece if asked for."""
+def _fit(
+    estimator: Any, given: Given, folder: ResultFolder, piece: Path, words: Namespace, silent: bool = False
+) -> Any:
+    """Fit, and tell how it goes: on a terminal, and in `log.jsonl`; from a checkpoint beside the piece if asked for.
+
+    Processes that share a fit must all have somebody to tell, or none: `silent` ones tell nobody.
+    """
     more: dict[str, Any] = {} if given.weights is None else {"weights": given.weights}
     if words.checkpoint is not None:
         piece.parent.mkdir(parents=True, exist_ok=True)
@@ -154,6 +166,7 @@ def _fit(estimator: Any, given: Given, folder: ResultFolder, piece: Path, words:
         return estimator.fit(given.X, given.y, **more)
     bar = ProgressBar()
     callbacks = [JSONLines(folder.file("log.jsonl")), *([] if words.quiet else [bar])]
+    callbacks = [lambda told: None] if silent else callbacks
     try:
         return estimator.set_params(callback=callbacks).fit(given.X, given.y, **more).set_params(**_left_out(estimator))
     finally:

@@ -7,6 +7,7 @@ from importlib import import_module
 
 from .arguments import parse
 from .errors import OF_USERS, UserError
+from .launch import is_one_of_several, leave
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -26,6 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments, parameters, parser = parse(argv)
+        arguments.argv = argv
         if getattr(arguments, "help", False):
             from .describe import print_help  # the help of a named model needs torch, that of a verb does not
 
@@ -36,9 +38,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return int(run(arguments, parameters) or 0)
     except SystemExit as end:  # help and version of argparse
         return int(end.code or 0)
-    except KeyboardInterrupt:
-        print("nnfactor: interrupted; the same command goes on with what is written", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        return _tell("nnfactor: interrupted; the same command goes on with what is written", 130, error)
     except BrokenPipeError:  # `nnfactor info X | head`
         sys.stderr.close()
         return 0
@@ -46,8 +47,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         if "--debug" in argv:
             traceback.print_exc()
         told = " ".join(str(error).split()) or type(error).__name__
-        kind = "" if isinstance(error, OF_USERS) else f"{type(error).__name__}: "
+        kind = "" if isinstance(error, OF_USERS) or hasattr(error, "ranks") else f"{type(error).__name__}: "
         if isinstance(error, OF_USERS) and not isinstance(error, UserError):  # of the package, which speaks Python
             told = import_module(".describe", __package__).told_in_options(told)
-        print(f"nnfactor: error: {kind}{told}", file=sys.stderr)
-        return 2 if isinstance(error, OF_USERS) else 1
+        return _tell(f"nnfactor: error: {kind}{told}", 2 if isinstance(error, OF_USERS) else 1, error)
+
+
+def _tell(line: str, status: int, error: BaseException) -> int:
+    """Print what ended the run; of several processes one does so for all."""
+    if is_one_of_several():
+        leave(line, status, error)
+    print(line, file=sys.stderr)
+    return status

@@ -21,14 +21,14 @@ from .values import make_estimator, rank_names
 SETTINGS = (
     "data", "key", "long", "header", "row_names", "names", "drop_columns", "transpose", "labels", "weights",
     "max_bytes", "model", "k", "n_init", "seed", "output_dir", "name", "checkpoint", "total_workers", "worker_index",
-    "criterion", "no_plots", "quiet",
+    "processes", "gpus", "criterion", "no_plots", "quiet",
 )  # fmt: skip
 
 DEFAULTS = {"model": "NMF", "total_workers": 1, "worker_index": 0, "criterion": "auto", "output_dir": "."}
 
 KINDS_OF_SETTINGS: dict[str, type] = {
     **dict.fromkeys(("long", "header", "row_names", "transpose", "no_plots", "quiet"), bool),
-    **dict.fromkeys(("n_init", "seed", "total_workers", "worker_index"), int),
+    **dict.fromkeys(("n_init", "seed", "total_workers", "worker_index", "processes", "gpus"), int),
     "checkpoint": float,
 }
 
@@ -36,6 +36,7 @@ WORDS_FOR = {bool: "true or false", int: "a whole number", float: "a number", st
 
 OF_THE_CALL = (  # they change no result
     "worker_index", "output_dir", "name", "checkpoint", "max_bytes", "no_plots", "quiet", "config", "debug", "help",
+    "processes", "gpus", "argv",
 )  # fmt: skip
 
 OF_THE_PLAN = (
@@ -103,7 +104,18 @@ class Request:
             raise UserError(f"--n-init {words.n_init} must be 1 or more")
         if words.checkpoint is not None and not words.checkpoint >= 0:
             raise UserError(f"--checkpoint {words.checkpoint:g} must be a number of seconds")
+        self._check_processes()
         self._check_ranks()
+
+    def _check_processes(self) -> None:
+        words = self.words
+        for name in ("processes", "gpus"):
+            if (n := getattr(words, name)) is not None and n < 1:
+                raise UserError(f"--{name} {n} must be 1 or more")
+        if words.processes and words.gpus:
+            raise UserError("--processes and --gpus say the same, on CPUs and on GPUs; leave one out")
+        if self.n_processes > 1 and words.total_workers > 1:
+            raise UserError("--processes and --total-workers both split the work; leave one out")
 
     def _check_ranks(self) -> None:
         names = rank_names(find_model(self.words.model))
@@ -120,6 +132,11 @@ class Request:
         """Numbers of components that `-k` names."""
         return read_ranks(self.words.k) if self.words.k else []
 
+    @property
+    def n_processes(self) -> int:
+        """How many processes `--processes` or `--gpus` asks for."""
+        return self.words.processes or self.words.gpus or 1
+
     @cached_property
     def estimator(self) -> Any:
         """The estimator of the first rank; arrays of its parameters are read from their files once."""
@@ -129,9 +146,16 @@ class Request:
             self.words.model, self.parameters, given | {n: self.ranks[0] for n in names if self.ranks}
         )
 
-    def read(self) -> Given:
-        """Read data, labels and weights."""
-        return read_given(self.words, self.words.model)
+    @property
+    def n_jobs(self) -> int:
+        """How many fits there are that need nothing of each other; choosing a rank has many."""
+        single = getattr(self.estimator, "batch_size", None) is not None
+        restarts = 1 if single else getattr(self.estimator, "n_init", 1)
+        return restarts * max(1, len(self.ranks)) if self.words.verb == "fit" else 2**31
+
+    def read(self, opened: bool = False) -> Given:
+        """Read data, labels and weights; `opened`: only open the data, where their kind of file can be."""
+        return read_given(self.words, self.words.model, opened)
 
     def plan(self, given: Given) -> dict[str, Any]:
         """Collect everything that decides the outcome, but for the seed."""

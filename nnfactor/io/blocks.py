@@ -145,6 +145,11 @@ def open_data(
     return renamed(checked(replace(table, source=str(path) if key is None else f"{path}[{key!r}]")), names)
 
 
+def can_be_opened(path: str | os.PathLike[str]) -> bool:
+    """Tell whether `open_data` takes this kind of file."""
+    return Path(path).suffix.lower() in OPENED
+
+
 def _open_npy(path: Path, key: str | None, labels: Sequence[str]) -> Table:
     return unnamed(np.load(path, mmap_mode="r", allow_pickle=False), path)
 

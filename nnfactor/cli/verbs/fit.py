@@ -4,51 +4,77 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...io import Table
+from ..arguments import read_size
 from ..data import stem_of
 from ..errors import OF_USERS, UserError
 from ..folder import ResultFolder
 from ..jobs import Work, compute, finish
-from ..logs import follow, tell
+from ..launch import is_one_of_several, launch
+from ..logs import LOGGER, follow, tell
+from ..processes import Processes, choose_split, join, require_gpus, share
 from ..requests import Request
 
 
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     """Fit, or choose a rank; go on where an earlier call with the same words was interrupted."""
     request = Request.of(arguments, parameters)
-    words = request.words
-    with tell(words.quiet):
-        given = request.read()
-    path = Path(words.output_dir) / (words.name or f"{stem_of(words.data[0])}_{words.model}")
-    plan = request.plan(given)
-    plan["seed"] = _seed(words.seed, path, plan)
-    with tell(words.quiet):
-        work = Work.plan(plan, request.estimator, given, checkpoint=words.checkpoint is not None)
-    told = {"command": ["nnfactor", *sys.argv[1:]], "data": [_describe(table, words) for table in given.tables]}
-    folder = ResultFolder.begin(path, plan, {**told, "request": request.as_json()}, shared=work.workers > 1)
-    with undone_on_mistakes(folder), follow(folder, words.quiet) as log:
-        for line in told["data"]:
-            log.info("read %s", line)
-        compute(folder, work, given, words)
-        if work.workers > 1:
-            log.info("worker %d of %d is done; join all with nnfactor combine", words.worker_index, work.workers)
-        else:
-            finish(folder, work, given, pictures=not words.no_plots)
+    if request.words.gpus:
+        require_gpus(request.words.gpus)
+    if request.n_processes > 1 and not is_one_of_several():
+        return launch(request.words.argv, request.n_processes)
+    with join(bool(request.words.gpus)) as processes:
+        _run(request, processes)
     return 0
 
 
+def _run(request: Request, processes: Processes) -> None:
+    """Be one of the processes of a run: the first makes the folder, tells how it goes, and writes what all have."""
+    words = request.words
+    words.quiet = words.quiet or not processes.is_first
+    with tell(words.quiet):
+        given = request.read(opened=processes.size > 1)
+    path = Path(words.output_dir) / (words.name or f"{stem_of(words.data[0])}_{words.model}")
+    plan = request.plan(given)
+    plan["seed"] = processes.same(lambda: _seed(words.seed, path, plan))
+    told = {"command": ["nnfactor", *sys.argv[1:]], "data": [_describe(table, words) for table in given.tables]}
+    processes = choose_split(processes, request.n_jobs, request.estimator, given)
+    with tell(words.quiet):
+        size = read_size(words.max_bytes) if words.max_bytes else None
+        given = share(given, processes, request.estimator, size)
+        work = Work.plan(plan, request.estimator, given, words.checkpoint is not None, processes.workers)
+    words.worker_index = processes.rank if processes.workers > 1 else words.worker_index
+    begin = lambda: ResultFolder.begin(path, plan, {**told, "request": request.as_json()}, words.total_workers > 1)
+    folder = begin() if processes.is_first else None
+    processes.wait()
+    folder = folder or ResultFolder.open(path)
+    tells = processes.is_first or not processes.splits_samples
+    with undone_on_mistakes(folder), follow(folder, words.quiet) if tells else nullcontext():
+        for line in told["data"] if processes.is_first else ():
+            LOGGER.info("read %s", line)
+        compute(folder, work, given, words, processes)
+        processes.wait_for_others()
+        if words.total_workers > 1:
+            share_of = words.worker_index, work.workers
+            LOGGER.info("worker %d of %d is done; join all with nnfactor combine", *share_of)
+        elif processes.is_first:
+            finish(folder, work, given, pictures=not words.no_plots)
+
+
 def _describe(table: Table, words: Namespace) -> str:
-    """Say what was read; of a file that is read in blocks what is known without reading it."""
-    if not words.max_bytes:
+    """Say what was read; of a file that is read in blocks or parts what is known without reading it."""
+    n = words.processes or words.gpus or 1
+    if not words.max_bytes and n == 1:
         return repr(table)
-    size = " x ".join(map(str, table.values.shape))
-    return f"{table.source}: {size}, {table.values.dtype}, read in blocks within {words.max_bytes}"
+    how = f"read in blocks within {words.max_bytes}" if words.max_bytes else "read by"
+    how += f" {'in ' * bool(words.max_bytes)}each of {n} processes" if n > 1 else ""
+    return f"{table.source}: {' x '.join(map(str, table.values.shape))}, {table.values.dtype}, {how}"
 
 
 @contextmanager
