@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from .cache import cached
+from .data.distributed.sample_sums import WHOLE, SampleSums
 from .factors import add_to_rows, multiply_columns, outer_weights, select_rows
 from .graph.graph import Graph
 from .multilinear import as_core, core_factor, kronecker, majorise, multiply_modes
@@ -178,6 +179,8 @@ class Block:
     powers : (float, float)
         The lowest and the highest power of an entry of F in the majoriser that the multiplicative rule minimises (0 is
         the logarithm): its safe exponent is one over their difference (Yang and Oja 2011).
+    sums : SampleSums
+        What a rule asks for sums over the rows of F, which other processes may hold too.
     """
 
     quads: tuple[Quad, ...] = ()
@@ -186,6 +189,7 @@ class Block:
     quadratic: bool = True
     powers: tuple[float, float] = (1.0, 2.0)
     row_grams: Tensor | None = None
+    sums: SampleSums = WHOLE
 
     def __add__(self, other: Block) -> Block:
         return Block(
@@ -195,6 +199,7 @@ class Block:
             self.quadratic and other.quadratic,
             (min(self.powers[0], other.powers[0]), max(self.powers[1], other.powers[1])),
             _plus(self.row_grams, other.row_grams),
+            other.sums if self.sums.alone else self.sums,
         )
 
     @property

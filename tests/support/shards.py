@@ -21,10 +21,10 @@ import torch
 import torch.distributed as dist
 
 from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, ConstrainedNMF, GraphNMF, KernelNMF, SemiNMF
-from nnfactor.core import Chunked, Sharded
+from nnfactor.core import Chunked, Fit, Laplacian, Sharded, hals, run
 from nnfactor.core.data.distributed.watch import LostProcess
 from nnfactor.graphs import knn_graph
-from nnfactor.penalties import Smooth
+from nnfactor.penalties import L1, L2, L21, Orthogonal, Smooth
 
 TIMEOUT = datetime.timedelta(seconds=20)
 R = np.random.default_rng(0)
@@ -33,7 +33,7 @@ T = np.einsum("ik,jk,lk->ijl", R.random((29, 3)), R.random((6, 3)), R.random((5,
 S = sp.random_array((60, 18), density=0.2, rng=R, format="csr")
 FEW = sp.random_array((60, 18), density=0.05, rng=R, format="csr")
 ST = np.where(R.random(T.shape) < 0.3, T, 0.0)
-LOOSE = {"random_state": 0, "max_iter": 12, "tol": 0}
+LOOSE = {"random_state": 0, "max_iter": 8, "tol": 0}
 SETTLES = {"random_state": 0, "tol": 3e-3, "max_iter": 60}
 KL = {"loss": "kullback-leibler"}
 
@@ -53,6 +53,7 @@ FITS = {
     "restarts": (X, None, lambda: NMF(3, n_init=4, keep_embeddings=True, **SETTLES)),
     "large": (X * 1e100, None, lambda: NMF(3, init="random", **LOOSE)),
     "l1": (X, None, lambda: NMF(3, init="random", normalize="l1", **LOOSE)),
+    "penalties": (X, None, lambda: NMF(4, penalties={"V": [L1(0.05)], "U1": [L2(0.1)]}, init="random", **LOOSE)),
     "kl": (X, None, lambda: NMF(4, init="random", **KL, **LOOSE)),
     "kl mu": (X, None, lambda: NMF(4, init="random", solver="mu", n_init=2, **KL, **SETTLES)),
     "beta": (X, None, lambda: NMF(3, init="random", loss=1.5, **LOOSE)),
@@ -76,10 +77,12 @@ MOST = np.where(R.random(X.shape) < 0.75, np.nan, X)
 BROAD = np.where(R.random((37, 900)) < 0.03, np.nan, X @ R.random((14, 900)))
 HT = np.where(R.random(T.shape) < 0.3, np.nan, T)
 W = R.random(X.shape)
+KNOWN = np.where(R.random((37, 3)) < 0.3, R.random((37, 3)), np.nan)
+R_V, R_U = R.random((37, 3)), R.random((14, 3))
 PLAIN = {"init": "random"} | LOOSE
 
-# name: a fit of some rows, by `fit(estimator, rows, labels, weights=..., missing=...)`; the factor of all in every process
-GATHERED = {
+# name: a fit of some rows, by `fit(estimator, rows, labels, weights=..., missing=...)`
+CASES = {
     "graph": lambda fit, r: fit(GraphNMF(3, graph=G, **PLAIN), X[r]),
     "graph, own rows": lambda fit, r: fit(GraphNMF(3, graph=G[r], solver="auto", scale_free=True, **PLAIN), X[r]),
     "graph of X": lambda fit, r: fit(GraphNMF(3, n_init=2, **LOOSE), X[r]),
@@ -109,6 +112,33 @@ GATHERED = {
     "missing, nge": lambda fit, r: fit(NGE(4, missing="nan", **PLAIN), H[r], Y[r], missing="nan"),
     "masked": lambda fit, r: fit(NMF(3, **PLAIN), np.ma.masked_invalid(H)[r]),
     "weights": lambda fit, r: fit(NMF(3, **PLAIN), X[r], weights=W[r]),
+    "l1 l2": lambda fit, r: fit(NMF(3, penalties={"V": [L1(0.05), L2(0.1)], "U1": [L2(0.3)]}, **PLAIN), X[r]),
+    "l1 l2, restarts": lambda fit, r: fit(
+        NMF(3, n_init=3, penalties={"V": [L1(0.02)], "U1": [L1(0.1)]}, **SETTLES), X[r]
+    ),
+    "l2 u": lambda fit, r: fit(NMF(3, penalties={"U1": [L2(0.5)]}, **PLAIN), X[r]),
+    "l1 v": lambda fit, r: fit(NMF(3, penalties={"V": [L1(0.5)]}, **PLAIN), X[r]),
+    "l21": lambda fit, r: fit(NMF(3, penalties={"V": [L21(0.1)], "U1": [L21(0.1)]}, **PLAIN), X[r]),
+    "orthogonal": lambda fit, r: fit(NMF(3, penalties={"V": [Orthogonal(0.2)], "U1": [Smooth(0.2)]}, **PLAIN), X[r]),
+    "penalties, mu": lambda fit, r: fit(NMF(3, solver="mu", penalties={"V": [L21(0.1)], "U1": [L1(1)]}, **PLAIN), X[r]),
+    "penalties, kl": lambda fit, r: fit(NMF(3, penalties={"V": [L1(0.1)], "U1": [L2(0.1)]}, **KL, **PLAIN), X[r]),
+    "penalties, sparse": lambda fit, r: fit(NMF(3, penalties={"V": [L1(0.01)], "U1": [L2(0.1)]}, **PLAIN), S[r]),
+    "alpha": lambda fit, r: fit(NMF(3, alpha_W=0.01, alpha_H=0.02, l1_ratio=0.3, **PLAIN), X[r]),
+    "alpha, kl": lambda fit, r: fit(NMF(3, alpha_W=0.01, l1_ratio=0.3, **KL, **PLAIN), X[r]),
+    "fixed": lambda fit, r: fit(NMF(3, fixed={"V": KNOWN[r], "U1": 2 * KNOWN[:14]}, **PLAIN), X[r]),
+    "fixed v": lambda fit, r: fit(NMF(3, fixed={"V": KNOWN[r]}, solver="hals", **LOOSE), X[r]),
+    "fixed wholly": lambda fit, r: fit(NMF(3, fixed={"V": np.nan_to_num(KNOWN, nan=1.0)[r]}, **PLAIN), X[r]),
+    "bounds": lambda fit, r: fit(NMF(3, bounds={"V": (0.1, 1.5), "U1": (None, 2)}, **PLAIN), X[r]),
+    "bounds, kl": lambda fit, r: fit(NMF(3, bounds={"V": (None, 1)}, **KL, **PLAIN), X[r]),
+    "simplex": lambda fit, r: fit(NMF(3, simplex="V", **PLAIN), X[r]),
+    "simplex, svd": lambda fit, r: fit(NMF(3, simplex="V", n_init=2, penalties={"U1": [L2(0.1)]}, **SETTLES), X[r]),
+    "simplex u": lambda fit, r: fit(NMF(3, simplex="U1", solver="projected", **PLAIN), X[r]),
+    "tensor, penalties": lambda fit, r: fit(NTF(3, penalties={"V": [L1(0.1)], "U2": [L2(0.1)]}, **PLAIN), T[r]),
+    "tensor, penalty of u": lambda fit, r: fit(NTF(3, penalties={"U1": [L1(0.1)]}, **PLAIN), T[r]),
+    "terms": lambda fit, r: fit(NMF(3, terms=[Laplacian(G, "V", weight=0.1)], **PLAIN), X[r]),
+    "start": lambda fit, r: fit(NMF(3, init=(R_V[r], R_U), max_iter=12, tol=0), X[r]),
+    "start, graph": lambda fit, r: fit(GraphNMF(3, graph=G, init=(R_V[r], R_U), max_iter=12, tol=0), X[r]),
+    "missing, fixed": lambda fit, r: fit(NMF(3, missing="nan", fixed={"V": KNOWN[r]}, **PLAIN), H[r], missing="nan"),
     "blocks": lambda fit, r: fit(NMF(3, **LOOSE), Chunked(X[r], n_rows=5)),
     "blocks, mu": lambda fit, r: fit(NMF(3, solver="mu", n_init=2, **LOOSE), Chunked(X[r], n_rows=1)),
     "blocks, kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), Chunked(X[r], n_rows=4)),
@@ -121,8 +151,8 @@ GATHERED = {
     "weights, kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), X[r], weights=W[r]),
 }
 
-N_ROWS = {"missing, unstored": 60, "blocks, sparse": 60, "blocks, sparse kl": 60}
-N_ROWS |= {name: 29 for name in GATHERED if "tensor" in name}
+N_ROWS = {"missing, unstored": 60, "blocks, sparse": 60, "blocks, sparse kl": 60, "penalties, sparse": 60}
+N_ROWS |= {name: 29 for name in CASES if "tensor" in name}
 
 
 def own_rows(n, rank, size):
@@ -150,19 +180,19 @@ def fit_all(rank, size):
     return found
 
 
-def fit_gathered(rank, size):
-    """Fit everything in `GATHERED`."""
+def fit_cases(rank, size):
+    """Fit everything in `CASES`."""
 
     def fit(model, A, y=None, source=None, **given):
         return model.fit(Sharded(A, **given) if source is None else Sharded.part_of(source, n_rows=5), y)
 
-    return {name: published(case(fit, own_rows(N_ROWS.get(name, 37), rank, size))) for name, case in GATHERED.items()}
+    return {name: published(case(fit, own_rows(N_ROWS.get(name, 37), rank, size))) for name, case in CASES.items()}
 
 
 def count_messages(rank, size):
     """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
     found, reduce = {}, dist.all_reduce
-    for name in ("hals", "mu", "auto", "kl", "tensor"):
+    for name in ("hals", "mu", "auto", "kl", "tensor", "penalties"):
         A, _, make = FITS[name]
         data, lengths = Sharded(A[own_rows(A.shape[0], rank, size)]), []
         for sweeps in (21, 22):
@@ -180,8 +210,6 @@ def count_messages(rank, size):
 
 def refuse(rank, size):
     """List the messages of what is refused, equal in all processes."""
-    from nnfactor.core import L2, Fit, hals, run
-
     A = X[own_rows(len(X), rank, size)]
     wrong = A.copy()
     if rank == size - 1:
@@ -204,10 +232,11 @@ def refuse(rank, size):
         "labels": lambda: NGE(2).fit(good, Y[own_rows(len(X), rank, size)] if rank else None),
         "start": lambda: NMF(2, init=(np.ones((len(A) + rank, 2)), np.ones((14, 2)))).fit(good),
         "batches": lambda: NMF(2, batch_size=3).fit(good),
-        "simplex": lambda: NMF(2, simplex="V").fit(good),
+        "fixed": lambda: NMF(2, fixed={"V": KNOWN[: len(A) - rank]}).fit(good),
+        "fixed, one": lambda: NMF(2, fixed={"V": KNOWN[: len(A), :2] * (1 - 2 * rank)}).fit(good),
         "checkpoint": lambda: model.fit(good, checkpoint="never.pt"),
         "stream": lambda: model.partial_fit(good),
-        "term": lambda: run([Fit(good, ("V", "U1")), L2("V", weight=1.0)], {"V": hals, "U1": hals}, start),
+        "term": lambda: run([Fit(good, ("V", "U1")), Laplacian(np.eye(37), "V")], {"V": hals, "U1": hals}, start),
     }
     found = {}
     for name, attempt in attempts.items():
@@ -265,7 +294,7 @@ LOST = {
 
 SCENARIOS = {
     "fit": fit_all,
-    "gathered": fit_gathered,
+    "cases": fit_cases,
     "messages": count_messages,
     "refuse": refuse,
     "agree": agree,

@@ -1,6 +1,6 @@
 """Sets that a factor must lie in, as the projections on them: rules take them beside the block."""
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, ClassVar
@@ -55,13 +55,14 @@ class Simplex:
 class UnitColumns:
     """Nonnegative columns of length one at most: then a penalty on another factor cannot vanish as that one shrinks."""
 
+    norms: Callable[[Tensor], Tensor] = column_norms  # of the columns, over the rows of all processes
     couples: ClassVar[int | None] = -2  # the entries of a column
     identity: ClassVar[Hashable] = "unit columns"
 
     def __call__(self, F: Tensor) -> Tensor:
         """Return the nearest such factor."""
         F = F.clamp(min=0)
-        return F / column_norms(F).clamp(min=1)
+        return F / self.norms(F).clamp(min=1)
 
 
 Within = Box | Simplex | UnitColumns

@@ -21,7 +21,9 @@ def projected_gradient(F: Tensor, block: Block, steps: int = 5, within: Within =
     """
     G, rest = split_gram(block, F, "projected", both=True)
     bound = bound_curvature(G.abs().sum(-2, keepdim=True), rest, F)
-    bound = bound if within.couples is None else bound.amax(within.couples, keepdim=True)
+    if within.couples is not None:
+        peak = block.sums.peak if within.couples == -2 and bound.shape[-2] > 1 else lambda most: most
+        bound = peak(bound.amax(within.couples, keepdim=True))
     step = divide(torch.ones_like(bound), bound)
     gradient = block.half_gradient(F)
     first = x = within(F - step * gradient)
@@ -31,4 +33,5 @@ def projected_gradient(F: Tensor, block: Block, steps: int = 5, within: Within =
         t, before = (1 + (1 + 4 * t * t) ** 0.5) / 2, t
         y, x = new + ((before - 1) / t) * (new - x), new
     rise = ((x - F) * (gradient + block.half_gradient(x))).sum((-2, -1), keepdim=True, dtype=torch.float64)
+    rise = block.sums.add(rise)
     return as_factor(torch.where(rise <= 0, x, first))

@@ -28,6 +28,7 @@ def check_run(
     nonnegative("tol", tol)
     if max_seconds is not None:
         nonnegative("max_seconds", max_seconds)
+    _refuse_split_samples(terms)
     check_model(terms, factors)
     if not isinstance(rules, Mapping):
         raise TypeError(f"rules must be a dict of rules by name, such as {{'V': hals}}, got {rules!r}")
@@ -43,7 +44,6 @@ def check_run(
     if len(set(batches.values())) > 1 or any(len(batch) > 1 for batch in batches.values()):
         listed = ", ".join(f"{name} {tuple(factors[name].shape)}" for name in batches)
         raise ValueError(f"factors must all be (rows, k), or all (B, rows, k) with the same B; got {listed}")
-    _refuse_split_samples(terms)
     bounded = [name for name, rule in rules.items() if leading_rule(rule) in NONNEGATIVE.values()]
     least = torch.stack([factors[name].amin() for name in bounded]).tolist() if bounded else []
     for name, low in zip(bounded, least, strict=True):
@@ -53,12 +53,12 @@ def check_run(
 
 def _refuse_split_samples(terms: Sequence[Term]) -> None:
     """Refuse terms that sum over samples by themselves, where processes share the samples."""
-    name, _ = samples_of(terms)
+    name, _ = samples_of(terms if isinstance(terms, Sequence) else [])
     for term in terms if name is not None else []:
-        if name in term.factor_names and not getattr(term, "splits_samples", False):
+        if isinstance(term, Term) and name in term.factor_names and not term.splits_samples:
             raise ValueError(
                 f"{type(term).__name__} depends on {name!r}, whose rows are split over processes by Sharded data; of "
-                "the terms Fit and BetaFit can do that: leave it out, or hand in one array in one process"
+                "the terms Fit, BetaFit, L1, L2, L21 and Orthogonal can do that: leave it out, or use X.gathered()"
             )
 
 

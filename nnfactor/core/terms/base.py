@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from functools import reduce
 from math import inf
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ class Term(ABC):
     """
 
     modes: tuple[str, ...]
+    splits_samples: ClassVar[bool] = False  # whether processes may share the samples: no row depends on another
 
     def __init_subclass__(cls, **given: Any) -> None:
         super().__init_subclass__(**given)
@@ -71,6 +72,13 @@ class Term(ABC):
         """Return the term for sweeps that check the objective: longer steps, after which it may rise. Default: itself.
 
         Only for rules that take a linear part of any sign, and a model that has no other term.
+        """
+        return self
+
+    def of_own_rows(self) -> "Term":
+        """Return the term of the samples of this process, where processes share them: the values of all add up.
+
+        Default: itself, for terms whose `splits_samples` is true, whose value is a sum over the rows of factors.
         """
         return self
 
@@ -132,12 +140,22 @@ def block_of(terms: Sequence[Term], factors: Factors, name: str) -> Block:
 
 def add_values(terms: Sequence[Term], factors: Factors) -> Tensor:
     """Compute `objective` without its checks, in a sweep."""
-    return reduce(torch.add, (t.value(factors).double() for t in terms))
+    sample, sums = samples_of(terms)
+    if sample is None:
+        return reduce(torch.add, (t.value(factors).double() for t in terms))
+    own = [t.of_own_rows() if sample in t.factor_names else None for t in terms]
+    share = reduce(torch.add, (t.value(factors).double() for t in own if t is not None))
+    others = (t.value(factors).double() for t, part in zip(terms, own, strict=True) if part is None)
+    return reduce(torch.add, others, sums.add(share))
 
 
 def add_direct_values(terms: Sequence[Term], factors: Factors) -> Tensor:
     """Compute the value of a model without cancellation, at the cost of `direct`."""
-    return reduce(torch.add, (t.direct(factors).double() for t in terms))
+    sample, sums = samples_of(terms)
+    own = lambda t: sample in t.factor_names and t.of_own_rows() is t  # data add their residuals themselves
+    return reduce(
+        torch.add, (sums.add(t.direct(factors).double()) if own(t) else t.direct(factors).double() for t in terms)
+    )
 
 
 def add_blocks(terms: Sequence[Term], factors: Factors, name: str) -> Block:

@@ -8,6 +8,7 @@ from torch import Tensor
 from ..block import Block, Quad
 from ..data.as_data import as_data
 from ..data.base import Data
+from ..data.distributed.sample_sums import WHOLE
 from ..data.sketch import sketch_of
 from ..data.weighted import Weighted, mean_curvature
 from ..factors import gram_of_others
@@ -29,7 +30,6 @@ class DataTerm(Term):
     modes: tuple[str, ...]
 
     stacks_data: ClassVar[bool] = False  # whether the problems of a batch may differ in data: then `data` is `Stacked`
-    splits_samples: ClassVar[bool] = False  # whether processes may share the samples: all sums over them are the data's
 
     @property
     def scale_free(self) -> bool:
@@ -77,6 +77,10 @@ class DataTerm(Term):
         data = self.data.select_problems(keep)
         return self if data is self.data else replace(self, data=data)
 
+    def of_own_rows(self) -> "DataTerm":
+        """Return the term of the samples of this process."""
+        return self if self.data.sums.held is None else replace(self, data=cast(Any, self.data).local)
+
     def rows(self, mode: int) -> int:
         """Return the number of rows of the factor of a mode."""
         held = None if mode else self.data.sums.held
@@ -100,10 +104,10 @@ class Fit(DataTerm):
         first = weight if data.order == 2 and mode == 0 and not data.weighted else None
         linear = data.completed(Fs, mode) if first is None else data.times(first * Fs[1])  # may bring the Gram along
         G = data.sums.gram_of_others(Fs, mode)
-        G = G if data.peak == 1 else G * data.peak
+        G, sums = G if data.peak == 1 else G * data.peak, WHOLE if mode else data.sums
         if weight is None:
-            return Block(quads=(Quad(G),), linear_minus=linear)
-        return Block(quads=(Quad(weight * G),), linear_minus=weight * linear if first is None else linear)
+            return Block(quads=(Quad(G),), linear_minus=linear, sums=sums)
+        return Block(quads=(Quad(weight * G),), linear_minus=weight * linear if first is None else linear, sums=sums)
 
     def overrelaxed(self) -> "Fit":
         """Return the same term, of weighted data with blocks that have about the curvature of the objective."""

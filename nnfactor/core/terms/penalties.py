@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ class Penalty(Term):
 
     on: str
     weight: WeightLike = 1.0
+    splits_samples: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_weight(self)

@@ -27,6 +27,7 @@ from ...core.solve.history.progress import list_callbacks
 from ...core.solve.nnls import coefficients_from, normal_equations, weighted_coefficients
 from ...core.solve.ridge import project
 from ...core.solve.run import Method, strict_precision
+from ...core.terms.base import add_direct_values
 from ...io.checkpoints.identity import open_checkpoint
 from .bases import Bases, ridge_strength, settle_ridge
 from .fitting import Given, Learnt, Model, fit_together, forget_and_restore_on_error, read_weighted
@@ -204,7 +205,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         V, *bases = model.arrange([run.factors[n][best] for n in names])
         in64 = {n: F.double() for n, F in zip(names, [V, *bases], strict=True)}
         in64 |= {n: F[best].double() for n, F in run.factors.items() if n not in in64}
-        loss = float(sum(t.direct(in64) for t in model.terms))
+        loss = float(add_direct_values(model.terms, in64))
         rows = model.embed(V)
         in64[names[0]] = in64[names[0]] if rows is V else rows  # the very tensors of the loss: its residual is kept
         shown = model.finish([F[..., :k] for F in in_units_of_data(model, [rows, *bases])])

@@ -38,6 +38,8 @@ class Constraints:
     ) -> None:
         self.some = names if some is None else some  # the factors whose sets are wanted
         self.names, self.shapes, self.like = list(names), dict(zip(names, shapes, strict=True)), like
+        self.n_rows = {name: d for name, (d, _) in self.shapes.items()}  # of all processes
+        self.n_rows |= {} if like.sums.alone else {names[0]: like.shape[0]}
         rows_sum = [estimator.simplex] if isinstance(estimator.simplex, str) else estimator.simplex
         self.simplex = [name for name in _names_in("simplex", rows_sum, names) if name in self.some]
         self.bounds = {name: _read_bounds(name, pair) for name, pair in self._of("bounds", estimator.bounds)}
@@ -46,7 +48,7 @@ class Constraints:
         self.penalties = [
             (name, p) for name, some in self._of("penalties", estimator.penalties) for p in _read_list(name, some)
         ]
-        self.penalties += _scikit_learns(estimator, self.shapes)
+        self.penalties += _scikit_learns(estimator, self.n_rows)
         both = [name for name in self.simplex if name in self.bounds or name in self.fixed]
         if both:
             raise ValueError(
@@ -78,13 +80,13 @@ class Constraints:
     def terms(self, scales: Mapping[str, float], unit: float) -> list[Term]:
         """Make the terms of the penalties, in the unit of the run."""
         factor = lambda name, p: p.weight * scales[name] ** p.degree / unit
-        found = [p.term(name, factor(name, p), self.shapes[name][0]) for name, p in self.penalties]
+        found = [p.term(name, factor(name, p), self.n_rows[name]) for name, p in self.penalties]
         return [replace(t, eps=t.eps * self._row_size(t.on)) if isinstance(t, L21Term) else t for t in found]
 
     def _row_size(self, name: str) -> float:
         """Estimate the squared length of a row that is penalised, at most 1: of the factors that are share the data."""
         sharing = len(self.names) - len(self.unit_columns())
-        return min(1.0, float(self.like.sqnorm()) ** (1 / sharing) / self.shapes[name][0]) or 1.0
+        return min(1.0, float(self.like.sqnorm()) ** (1 / sharing) / self.n_rows[name]) or 1.0
 
     def _of(self, parameter: str, given: Any) -> list[tuple[str, Any]]:
         """List what is given for which factor."""
@@ -97,6 +99,8 @@ class Constraints:
 
     def _read_fixed(self, name: str, array: Any) -> Tensor:
         """Read fixed entries: nonnegative numbers, NaN where an entry is free."""
+        if name == self.names[0] and not self.like.sums.alone:
+            array = self.like.sums.join(array, f"fixed[{name!r}]")
         if is_sparse(array):
             raise ValueError(f"fixed[{name!r}] is sparse; hand in a dense array, NaN where an entry is free")
         F, (d, k) = as_tensor(array, f"fixed[{name!r}]").to(self.like.device, self.like.dtype), self.shapes[name]
@@ -115,12 +119,8 @@ def constrain(estimator: Any, model: Model, beta: float) -> Model:
     _check_regularisation(estimator)
     if not is_asked(estimator):
         return model
-    if model.data[0].sums.held is not None:
-        raise ValueError(
-            "X is Sharded, and penalties, fixed, bounds, simplex, terms and alpha_W need all samples in one process; "
-            "leave them out"
-        )
-    asked = Constraints(estimator, model.names, list(model.shapes.values()), model.data[0])
+    data = model.data[0]
+    asked = data.sums.alike(lambda: Constraints(estimator, model.names, list(model.shapes.values()), data))
     unit = asked.unit_columns()
     if unit and beta != 2:
         raise ValueError(
@@ -134,12 +134,14 @@ def constrain(estimator: Any, model: Model, beta: float) -> Model:
         raise ValueError("simplex holds for all factors; one must carry the size of the data: leave it out")
     of = {name: math.prod(model.scales) if name == carrier else 1.0 for name in names}
     sets = asked.sets(of) | {name: UnitColumns() for name in unit}
+    if names[0] in unit:
+        sets[names[0]] = UnitColumns(data.sums.column_norms)
     scales = list(of.values())
     terms = [Fit(t.data, t.modes) if isinstance(t, RowwiseFit) and sets else t for t in model.terms]
     own = _own_terms(estimator, model)
     terms += [*asked.terms(of, model.unit), *own]
     rules = {name: _rule_within(name, rule, sets.get(name), beta) for name, rule in model.rules.items()}
-    frozen = [name for name, s in sets.items() if isinstance(s, Box) and s.fixed()]
+    frozen = [name for name, s in sets.items() if isinstance(s, Box) and data.sums.least(int(s.fixed()))]
     rules = {name: rule for name, rule in rules.items() if name not in frozen}
     if not rules:
         raise ValueError("fixed holds every entry of every factor; leave one free, or use transform")
@@ -338,14 +340,14 @@ def _check_regularisation(estimator: Any) -> None:
         raise ValueError(f"l1_ratio must be in 0..1, got {estimator.l1_ratio!r}")
 
 
-def _scikit_learns(estimator: Any, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Penalty]]:
+def _scikit_learns(estimator: Any, n_rows: Mapping[str, int]) -> list[tuple[str, Penalty]]:
     """Translate `alpha_W`, `alpha_H` and `l1_ratio`, whose objective is half of ours for the Frobenius loss."""
     if not (estimator.alpha_W or _alpha_H(estimator)):
         return []
-    if len(shapes) != 2:
+    if len(n_rows) != 2:
         raise ValueError("alpha_W and alpha_H are those of matrices; use penalties={'V': [L1(...)], 'U1': [...]}")
     times = 2.0 if loss_exponent(estimator) == 2 else 1.0
-    (n, _), (m, _) = shapes["V"], shapes["U1"]
+    n, m = n_rows["V"], n_rows["U1"]
     found: list[tuple[str, Penalty]] = []
     for name, alpha, size in (("V", estimator.alpha_W, m), ("U1", _alpha_H(estimator), n)):
         found += [

@@ -46,9 +46,9 @@ def ranks(request, tmp_path_factory):
     return found
 
 
-@pytest.fixture(scope="module", params=[2, 3, 4])
-def gathered(request, tmp_path_factory):
-    status, found, errors = run_ranks(tmp_path_factory.mktemp("ranks"), "gathered", request.param)
+@pytest.fixture(scope="module", params=[2, 4])
+def cases(request, tmp_path_factory):
+    status, found, errors = run_ranks(tmp_path_factory.mktemp("ranks"), "cases", request.param)
     assert status == 0, errors
     return found
 
@@ -76,10 +76,10 @@ def test_processes_fit_what_one_fits(name, ranks):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:.*without any observed entry:UserWarning")
-@pytest.mark.parametrize("name", shards.GATHERED)
-def test_processes_that_share_v_fit_what_one_fits(name, gathered):
-    its = shards.published(shards.GATHERED[name](fit_alone, slice(None)))
-    compare([found[name] for found in gathered], its)
+@pytest.mark.parametrize("name", shards.CASES)
+def test_processes_fit_their_rows_of_what_one_fits(name, cases):
+    its = shards.published(shards.CASES[name](fit_alone, slice(None)))
+    compare([found[name] for found in cases], its)
 
 
 def compare(own, its):
@@ -107,6 +107,7 @@ def test_a_sweep_sends_one_flat_message(tmp_path):
     assert status == 0, errors
     k, m = 4, 14
     expected = {"hals": [m * k + k * k], "mu": [m * k + k * k], "auto": [1, m * k + k * k], "kl": [m * k + k]}
+    expected["penalties"] = expected["auto"]
     expected["tensor"] = [1, 5 * 3, 6 * 3 + 3 * 3]
     assert found == [expected] * 2
 
@@ -131,10 +132,11 @@ def test_what_needs_all_samples_is_refused_by_name_in_all_processes(tmp_path):
         "labels": "y: rank 1 gives 21 rows, and rank 0 nothing",
         "start": "init: V: rank 1 gives 22 rows",
         "batches": "batch_size needs",
-        "simplex": "simplex",
+        "fixed": "fixed['V']: rank 1 gives 20 rows",
+        "fixed, one": "rank 1: fixed['V'] must hold finite numbers >= 0",
         "checkpoint": "checkpoint is kept by one process",
         "stream": "partial_fit takes a batch",
-        "term": "L2 depends on 'V'",
+        "term": "Laplacian depends on 'V'",
     }
     assert list(words) == list(found[0])
     for name, word in words.items():

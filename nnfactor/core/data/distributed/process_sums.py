@@ -99,8 +99,7 @@ class ProcessSums(SampleSums):
     def column_norms(self, V: Tensor) -> Tensor:
         """Add the squares of the processes' own lengths over the longest of them."""
         norms = column_norms(V)
-        peak = norms.clone()
-        self._reduce(peak, dist.ReduceOp.MAX)
+        peak = self.peak(norms)
         return peak * self.total((norms / torch.where(peak > 0, peak, 1)).square())[0].sqrt()
 
     def orthonormal(self, Y: Tensor) -> Tensor:
@@ -111,6 +110,29 @@ class ProcessSums(SampleSums):
         triangles = Y.new_zeros(sum(sizes), Y.shape[1])
         triangles[own] = R
         return Q @ torch.linalg.qr(self.total(triangles)[0])[0][own]
+
+    def add(self, part: Tensor) -> Tensor:
+        """Add a sum over rows of this process to those of the others."""
+        return self.total(part)[0]
+
+    def peak(self, part: Tensor) -> Tensor:
+        """Find the largest of every entry over all processes."""
+        found = part.clone(memory_format=torch.contiguous_format)
+        self._reduce(found, dist.ReduceOp.MAX)
+        return found
+
+    def alike(self, make: Callable[[], Any]) -> Any:
+        """Make something of what users give; where one process refuses it, all do."""
+        made, told = None, None
+        try:
+            made = make()
+        except ValueError as error:
+            told = str(error)
+        every = self.collect(told)
+        for rank, message in enumerate(every):
+            if message is not None:
+                raise ValueError(message if every[0] == message else f"rank {rank}: {message}")
+        return made
 
     def largest(self, number: float) -> float:
         """Find the largest over all processes."""
