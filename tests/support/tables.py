@@ -1,11 +1,13 @@
 """The tables that the laws run over: a new term, rule or storage kind adds a row here and inherits every law."""
 
+import atexit
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
 import torch
+import torch.distributed as dist
 
 from nnfactor.core import (
     L1,
@@ -16,6 +18,7 @@ from nnfactor.core import (
     Fit,
     Graph,
     Laplacian,
+    Sharded,
     Weight,
     as_data,
     compose,
@@ -165,6 +168,15 @@ RULES = {
     "composed": compose(m_matrix, hals),
 }
 
+
+def of_one_process(X, **given):
+    """Split samples over a group of this one process."""
+    if not dist.is_initialized():
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        atexit.register(dist.destroy_process_group)
+    return Sharded(X, **given)
+
+
 STORAGES = {
     "dense": lambda X: as_data(X),
     "fortran": lambda X: as_data(np.asfortranarray(X)),
@@ -179,11 +191,19 @@ STORAGES = {
     "chunked, parts": lambda X: Chunked([X[:2], X[2:3], X[3:]], n_rows=2),
     "chunked, csr": lambda X: Chunked(sp.csr_array(X), n_rows=2),
     "chunked, sparse parts": lambda X: Chunked([sp.csc_array(X[:3]), sp.coo_array(X[3:])], n_rows=4),
+    "sharded": of_one_process,
+    "sharded, csr": lambda X: of_one_process(sp.csr_array(X)),
+    "sharded, chunked": lambda X: of_one_process(Chunked(X, n_rows=3)),
+    "gathered": lambda X: of_one_process(X).gathered(),
+    "gathered, csr": lambda X: of_one_process(sp.csr_array(X)).gathered(),
+    "gathered, chunked": lambda X: of_one_process(Chunked(X, n_rows=3)).gathered(),
 }
 
 CHUNKED_TENSORS = {  # of order 3 and more, dense: every beta
     "chunked": lambda X: Chunked(X, n_rows=3),
     "chunked, single rows": lambda X: Chunked(torch.from_numpy(X), n_rows=1),
+    "sharded": of_one_process,
+    "gathered": lambda X: of_one_process(X).gathered(),
 }
 
 TENSORS = {  # of order 3 and more
@@ -191,6 +211,8 @@ TENSORS = {  # of order 3 and more
     "torch coo, uncoalesced": lambda X: as_data(_uncoalesced(X)),
     "scipy coo, duplicates": lambda X: as_data(_doubled(X)),
     "pydata coo": lambda X: as_data(PyData(X)),
+    "sharded coo": lambda X: of_one_process(torch.from_numpy(X).to_sparse_coo()),
+    "gathered coo": lambda X: of_one_process(torch.from_numpy(X).to_sparse_coo()).gathered(),
 }
 
 

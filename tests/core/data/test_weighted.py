@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from tables import of_one_process
 from torch import Tensor
 
 from nnfactor.core import BetaFit, Fit, as_data, hals, her, multiplicative, run
@@ -48,12 +49,17 @@ def sparse(Z):
     return as_data(sp.csr_array(Z.numpy()) if Z.dim() == 2 else Z.to_sparse())
 
 
+def gathered(X, W):
+    return of_one_process(X, weights=W).gathered()
+
+
 KINDS = {"dense": dense, "weights": dense, "mostly": mostly, "mostly sparse": mostly_sparse, "observed": observed}
+KINDS |= {"gathered": gathered, "gathered weights": gathered}
 
 
 def made(kind, order, **kw):
     X, W, factors = problem(order, **kw)
-    if kind in ("weights", "observed"):
+    if kind in ("weights", "observed", "gathered weights"):
         W = W * torch.from_numpy(np.random.default_rng(1).choice([0.25, 1.0, 3.0], tuple(W.shape)))
     return KINDS[kind](X, W), X, W, factors
 

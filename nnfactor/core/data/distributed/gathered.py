@@ -14,7 +14,7 @@ from ..as_data import as_data
 from ..base import Data
 from ..dense import Dense
 from ..sparse import Sparse
-from ..weighted import Weighted, WeightedDense
+from ..weighted import Weighted, WeightedDense, make_part
 from .process_sums import ProcessSums
 from .sample_sums import SampleSums
 
@@ -85,7 +85,7 @@ class Gathered(Data):
             local.floor,
             shards.entries_read,
         )
-        self.rows_per_problem = local.rows_per_problem + self.shape[0]
+        self.rows_per_problem, self.numbers = local.rows_per_problem + self.shape[0], numbers
         self.cache("summary", (), lambda: numbers[:4])
         self.cache("sqnorm", (), lambda: numbers[4])
 
@@ -104,6 +104,10 @@ class Gathered(Data):
     def take(self, rows: Tensor) -> Any:
         """Bring some samples to every process, in the order of the index."""
         return bring(self.shards, rows)
+
+    def by_samples(self) -> Data:
+        """Give the same entries with a sample in each row."""
+        return self if self.cut == 1 else Gathered(self.shards, self.local.by_samples(), self.numbers)
 
     def times(self, F: Tensor) -> Tensor:
         """Gather the products of the rows with `F`."""
@@ -176,7 +180,7 @@ class GatheredWeighted(Weighted):
     def __init__(self, shards: Any, data: Gathered, local: Weighted, numbers: Tensor) -> None:
         super().__init__(data, shards.peak)
         self.shards, self.local, self.relaxes, self.sums = shards, local, shards.relaxes, data.sums
-        self.base, self.processes = data, data.processes
+        self.base, self.processes, self.numbers = data, data.processes, numbers
         self.cache("summary", (), lambda: numbers[:4])
         self.cache("sqnorm", (), lambda: numbers[4])
 
@@ -195,6 +199,15 @@ class GatheredWeighted(Weighted):
     def take(self, rows: Tensor) -> Any:
         """Bring some samples and their weights to every process."""
         return bring(self.shards, rows)
+
+    def by_samples(self) -> Data:
+        """Give the same entries and weights with a sample in each row."""
+        if self.cut == 1:
+            return self
+        local = cast(Weighted, self.local.by_samples())
+        make_part(local, self.peak, float(cast(float, self.local.data.floor)))
+        base = Gathered(self.shards, local.data, self.base.numbers)
+        return GatheredWeighted(self.shards, base, local, self.numbers)
 
     def weights_times(self, F: Tensor) -> Tensor:
         """Gather the products of the weights of the rows."""
