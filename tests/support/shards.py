@@ -20,7 +20,7 @@ import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 
-from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, ConstrainedNMF, GraphNMF, KernelNMF, SemiNMF
+from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, SULF, ConstrainedNMF, Coupled, GraphNMF, KernelNMF, SemiNMF
 from nnfactor.core import Chunked, Fit, Laplacian, Sharded, hals, run
 from nnfactor.core.data.distributed.watch import LostProcess
 from nnfactor.graphs import knn_graph
@@ -77,6 +77,7 @@ MOST = np.where(R.random(X.shape) < 0.75, np.nan, X)
 BROAD = np.where(R.random((37, 900)) < 0.03, np.nan, X @ R.random((14, 900)))
 HT = np.where(R.random(T.shape) < 0.3, np.nan, T)
 W = R.random(X.shape)
+Z, VIEWS = R.random((37, 8)), [("s", "a"), ("s", "b")]
 KNOWN = np.where(R.random((37, 3)) < 0.3, R.random((37, 3)), np.nan)
 R_V, R_U = R.random((37, 3)), R.random((14, 3))
 PLAIN = {"init": "random"} | LOOSE
@@ -139,6 +140,18 @@ CASES = {
     "start": lambda fit, r: fit(NMF(3, init=(R_V[r], R_U), max_iter=12, tol=0), X[r]),
     "start, graph": lambda fit, r: fit(GraphNMF(3, graph=G, init=(R_V[r], R_U), max_iter=12, tol=0), X[r]),
     "missing, fixed": lambda fit, r: fit(NMF(3, missing="nan", fixed={"V": KNOWN[r]}, **PLAIN), H[r], missing="nan"),
+    "coupled": lambda fit, r: fit(Coupled(3, modes=VIEWS, n_init=2, **LOOSE), [X[r], Z[r]]),
+    "coupled, tensors": lambda fit, r: fit(
+        Coupled(3, modes=[("s", "a", "b"), ("s", "c"), ("a", "d")], **PLAIN),
+        [T[r], Z[:29][r], T[:6, :, 0] + 1],
+        split=(0, 1),
+    ),
+    "coupled, start": lambda fit, r: fit(
+        Coupled(3, modes=VIEWS, init={"s": R_V[r], "a": R_U, "b": R_V[:8]}, max_iter=8, tol=0), [X[r], Z[r]]
+    ),
+    "sulf": lambda fit, r: fit(SULF(3, **LOOSE), [X[r], Z[r]], Y[r]),
+    "sulf, one": lambda fit, r: fit(SULF(3, classifier="coef", beta=1.0, gamma=0.1, **PLAIN), X[r], Y[r]),
+    "sulf, missing": lambda fit, r: fit(SULF(3, missing="nan", **PLAIN), [H[r], Z[r]], missing="nan"),
     "blocks": lambda fit, r: fit(NMF(3, **LOOSE), Chunked(X[r], n_rows=5)),
     "blocks, mu": lambda fit, r: fit(NMF(3, solver="mu", n_init=2, **LOOSE), Chunked(X[r], n_rows=1)),
     "blocks, kl": lambda fit, r: fit(NMF(3, **KL, **PLAIN), Chunked(X[r], n_rows=4)),
@@ -164,6 +177,9 @@ def own_rows(n, rank, size):
 def published(model):
     """What a fit publishes, as tensors."""
     found = {name: getattr(model, name) for name in ("embedding_", "factors_", "loss_", "reconstruction_err_")}
+    if isinstance(model.factors_, dict):  # the first is that of the samples
+        found["factors_"] = list(model.factors_.values())[1:]
+    found |= {name: getattr(model, name) for name in ("transduction_", "label_distributions_") if hasattr(model, name)}
     found |= {"n_iter_": model.n_iter_, "converged_": model.converged_, "objective": model.history_["objective"]}
     if hasattr(model, "restarts_"):
         found |= {f"restarts {name}": value for name, value in model.restarts_.items()}
@@ -183,7 +199,10 @@ def fit_all(rank, size):
 def fit_cases(rank, size):
     """Fit everything in `CASES`."""
 
-    def fit(model, A, y=None, source=None, **given):
+    def fit(model, A, y=None, source=None, split=None, **given):
+        if isinstance(A, list):
+            parts = [Sharded(a, **given) if split is None or p in split else a for p, a in enumerate(A)]
+            return model.fit(parts, y)
         return model.fit(Sharded(A, **given) if source is None else Sharded.part_of(source, n_rows=5), y)
 
     return {name: published(case(fit, own_rows(N_ROWS.get(name, 37), rank, size))) for name, case in CASES.items()}
@@ -225,6 +244,8 @@ def refuse(rank, size):
         "mixed": lambda: Sharded(Chunked(A) if rank else A),
         "few rows": lambda: Sharded.part_of(X[: size - 1]),
         "negative": lambda: model.fit(Sharded(A - 1)),
+        "tensors": lambda: Coupled(2, modes=VIEWS).fit([good, X]),
+        "views": lambda: SULF(2).fit([good, X], Y[own_rows(len(X), rank, size)]),
         "kernel": lambda: KernelNMF(2).fit(good),
         "weighted": lambda: SemiNMF(2).fit(Sharded(A, weights=A)),
         "weights": lambda: NMF(2).fit(good, weights=A),

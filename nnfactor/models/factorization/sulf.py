@@ -203,6 +203,7 @@ class SULF(LabelledScore, ClassifierMixin, HiddenEntries, Factorization):  # typ
     _views: list[View] | None = field(init=False)
 
     _listed_views = True
+    _sharded = "gathered"
     _weights = ("beta", "gamma", "lam")
 
     def inverse_transform(self, V: Any) -> Any:

@@ -99,9 +99,10 @@ def classify_samples(
         scores = torch.where(alive, V.double() @ W.double(), 0)
     shares = torch.where(known[:, None], learnt["targets"].double(), nearest_distribution(scores))
     decided = np.where(codes >= 0, codes, decide(to_host(scores)))
-    labels = decode_labels(decided, learnt["classes_"])
+    cut = inputs.data.sums.cut
+    labels = decode_labels(cut(decided[:, None])[:, 0], learnt["classes_"])
     return shown | {
-        "label_distributions_": inputs.to_caller(shares),
+        "label_distributions_": inputs.to_caller(cut(shares)),
         "transduction_": place_labels(labels, inputs.data.device if inputs.as_torch else None),
     }
 

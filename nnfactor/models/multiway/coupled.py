@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...core import Run, her, step
 from ...core.arrays import Array
-from ...core.data.base import power_of_two
+from ...core.data.base import Data, power_of_two
 from ...core.factors import as_factor, column_norms, gram_of_others, reconstruct
 from ...core.solve.coupled_start import Lengths, draw_coupled, sort_coupled
 from ...core.solve.nnls import coefficients_from
@@ -22,11 +22,11 @@ from ...core.solve.view_init import start_views
 from ...core.terms.fit import WeightedFit
 from ..shared.base import Factorization
 from ..shared.fitting import Learnt, Model
-from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients, to_torch
+from ..shared.inputs import Inputs, given_array, place_factor, read_coefficients, take_shard, to_torch
 from ..shared.parameters import Coefficients, Solver, lists_restarts, one_of
 from ..shared.solvers import unsupervised_rule
 from ..shared.views import View, one_device, read_all
-from .tensors import TensorInputs, check_sizes, check_weights, list_tensors, read_modes
+from .tensors import TensorInputs, check_sizes, check_split, check_weights, list_tensors, read_modes
 
 APART = 128.0  # lengths of a component's columns stay within 1/128 and 128 times what they could be at equal lengths
 
@@ -119,6 +119,7 @@ class Coupled(Factorization):
 
     _tensors = True
     _listed_views = True
+    _sharded = "gathered"
     _of_features = False
 
     def inverse_transform(self, V: Any) -> Any:
@@ -149,6 +150,8 @@ class Coupled(Factorization):
     def _read(self, X: Any, reset: bool) -> Inputs:
         modes = read_modes(self.modes) if reset else self._modes
         given = list_tensors(X, modes, None if reset else modes[0][0])
+        given = {p: take_shard(self, A, reset) for p, A in given.items()}
+        check_split({p for p, A in given.items() if isinstance(A, Data) and not A.sums.alone}, modes)
         sizes = None if reset else {name: len(F) for name, F in self.factors_.items() if name != modes[0][0]}
         check_sizes(given, modes, sizes)
         if reset:
@@ -207,7 +210,9 @@ class Coupled(Factorization):
         if not isinstance(self.init, Mapping) or set(self.init) != set(model.shapes):
             found = sorted(map(str, self.init)) if isinstance(self.init, Mapping) else type(self.init).__name__
             raise ValueError(f"init must be 'auto', 'random', 'nndsvda' or arrays by mode, {{{wanted}}}; got {found}")
-        read = lambda name, shape: given_array(f"init[{name!r}]", self.init[name], shape, model.data[0])
+        like, sample = model.data[0], model.names[0]
+        arrays = {**self.init, sample: like.sums.join(self.init[sample], f"init[{sample!r}]")}
+        read = lambda name, shape: given_array(f"init[{name!r}]", arrays[name], shape, like)
         pairs = zip(model.shapes.items(), model.scales, strict=True)
         return {name: as_factor(read(name, shape) / scale) for (name, shape), scale in pairs}
 
@@ -216,13 +221,16 @@ class Coupled(Factorization):
         modes = learnt["_modes"]
         lengthy = dict(zip(model.names, [found["embedding_"], *found["factors_"]], strict=True))
         found["factors_"], found["component_weights_"] = _unit_columns(lengthy, modes)
-        found["embedding_"] = found["factors_"][model.names[0]]
+        sample, cut = model.names[0], inputs.data.sums.cut
+        found["embedding_"] = found["factors_"][sample]
+        found["factors_"][sample] = cut(found["embedding_"])
         if lists_restarts(self):
             factors = model.arrange([run.factors[n] for n in model.names])
             in_units = [inputs.to_caller(F * s) for F, s in zip(factors, model.scales, strict=True)]
             of = dict(zip(model.names, in_units, strict=True))
             restarts = found["restarts_"]
             restarts["factors"], restarts["component_weights"] = _unit_columns(of, modes, int(self.n_components))
+            restarts["factors"][sample] = cut(restarts["factors"][sample])
         return found
 
     def _errors(self, inputs: Inputs, model: Model, factors: list[Tensor]) -> dict[str, Any]:

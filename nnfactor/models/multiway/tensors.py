@@ -59,6 +59,17 @@ def list_tensors(X: Any, modes: Sequence[Sequence[str]], sample: str | None) -> 
     return given
 
 
+def check_split(split: set[int], modes: Sequence[Sequence[str]]) -> None:
+    """Refuse tensors with samples of which some are split over processes and some are not, or in another mode."""
+    sample = modes[0][0]
+    for p, names in enumerate(modes) if split else ():
+        if (p in split) != (sample in names) or sample in names[1:]:
+            raise ValueError(
+                f"X[{p}] has the modes {tuple(names)}; where samples are Sharded, tensors with {sample!r} as their "
+                "first mode are, and all others are handed in whole by every process"
+            )
+
+
 def check_sizes(
     given: Mapping[int, Any], modes: Sequence[Sequence[str]], known: Mapping[str, int] | None = None
 ) -> None:

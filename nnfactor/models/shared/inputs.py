@@ -178,7 +178,7 @@ def read(
     the estimator's device and dtype. Where the estimator has a parameter `missing`,
     masks, `weights` and what that names are honoured, unless X must be `complete`.
     """
-    X = _take_shard(estimator, X, reset, weights) if isinstance(X, Sharded) else X
+    X = take_shard(estimator, X, reset, weights) if isinstance(X, Sharded) else X
     missing = None if complete else getattr(estimator, "missing", None)
     honoured = not complete and hasattr(estimator, "missing")
     X, mask = take_mask(X) if isinstance(X, np.ma.MaskedArray) and honoured else (X, None)
@@ -214,8 +214,13 @@ def read(
     return Inputs(data, unscaled, X, scale, as_torch, given)
 
 
-def _take_shard(estimator: Any, X: Sharded, reset: bool, weights: Any) -> Data:
-    """Let data in whose samples are split over processes, as the estimator takes them; `transform` gets own rows."""
+def take_shard(estimator: Any, X: Any, reset: bool, weights: Any = None) -> Any:
+    """Let data in whose samples are split over processes, as the estimator takes them; `transform` gets own rows.
+
+    Anything else is returned as it is.
+    """
+    if not isinstance(X, Sharded):
+        return X
     if not reset:
         return X.local
     name, takes = type(estimator).__name__, getattr(estimator, "_sharded", None)

@@ -21,7 +21,7 @@ from ...core.rules.closed_form import unconstrained
 from ...core.solve.nnls import normal_equations as least_squares_of
 from .fitting import Model
 from .hidden import warn_of_unseen
-from .inputs import Inputs, given_array, place_factor, read
+from .inputs import Inputs, given_array, place_factor, read, take_shard
 from .scikit_learn import BaseEstimator
 
 
@@ -66,6 +66,8 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool, weights: Any =
     The estimator keeps what it must know of listed views in `_views`; one array is read as by every other estimator.
     `weights` of entries are a list for listed views, None for one whose entries count alike.
     """
+    if isinstance(X, list | tuple) and getattr(estimator, "_sharded", None) is not None:
+        X = [take_shard(estimator, view, reset, weights) for view in X]
     listed = listed_views(X)
     if reset:
         estimator._views = None if listed is None else [View() for _ in listed]
@@ -84,6 +86,8 @@ def read_views(estimator: Any, X: Any, reset: bool, signed: bool, weights: Any =
             view.missing = estimator.missing
         inputs = read_all(views, known, reset, signed, where, estimator.dtype, weights=given, complete=complete)
     data = [view.data for view in inputs]
+    if len({view.sums.alone for view in data}) > 1:
+        raise ValueError("X has views that are Sharded and views that are not; split the samples of all")
     if any(X.weighted for X in data):
         if signed:
             raise ValueError("signed='semi' takes complete views; fill what is missing, or shift negative entries")
@@ -211,6 +215,7 @@ def given_views(arrays: Any, model: Model) -> tuple[list[Tensor], Tensor | None]
     if not isinstance(arrays, Sequence) or len(arrays) not in (P + 1, P + 2):
         found = f"{len(arrays)} arrays" if isinstance(arrays, Sequence) else type(arrays).__name__
         raise ValueError(f"init for {P} views: got {found}{hint}, or 'auto', 'random', 'nndsvda'")
+    arrays = [like.sums.join(arrays[0], "init: V"), *arrays[1:]]
     factors = []
     for (name, shape), array, scale in zip(model.shapes.items(), arrays[: P + 1], model.scales, strict=True):
         free = model.rules[name] is unconstrained
@@ -261,11 +266,12 @@ def _spread(data: Data) -> float:
     """Find the largest difference between two samples in one feature."""
     if data.weighted:
         return largest_difference(cast(Weighted, data))
-    X = data.samples()
+    X = data.samples() if data.sums.alone else cast(Any, data).local.samples()
     if sp.issparse(X):
-        return float((X.max(axis=0) - X.min(axis=0)).max())
-    low, high = X.aminmax(dim=0)
-    return float((high - low).max())
+        low, high = (torch.from_numpy(ends.toarray()) for ends in (X.min(axis=0), X.max(axis=0)))
+    else:
+        low, high = X.aminmax(dim=0)
+    return float((data.sums.peak(high) + data.sums.peak(-low)).max())
 
 
 def _rounding(data: Data) -> float:
