@@ -69,7 +69,7 @@ def assert_same_results(a, b):
     assert models[0].n_iter_ == models[1].n_iter_
 
 
-@pytest.mark.parametrize("data", ["x.npy", "few.npz", "x.npy --max-bytes 8kB"])
+@pytest.mark.parametrize("data", ["x.npy --checkpoint 0", "few.npz", "x.npy --max-bytes 8kB"])
 def test_processes_that_split_samples_write_what_one_writes(data, here):
     words = f"fit {data} -k 3 --seed 0 --max-iter 20 --tol 0 --init random --no-plots"
     done = run(f"{words} --processes 2 --name both")

@@ -24,8 +24,10 @@ from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, SULF, ConstrainedNMF, Coupled, 
 from nnfactor.core import Chunked, Fit, Laplacian, Sharded, hals, run
 from nnfactor.core.data.distributed.watch import LostProcess
 from nnfactor.graphs import knn_graph
+from nnfactor.io.checkpoints.shared_checkpoint import SharedCheckpoint
 from nnfactor.penalties import L1, L2, L21, Orthogonal, Smooth
 
+FOLDER = Path(".")  # of the scenario
 TIMEOUT = datetime.timedelta(seconds=20)
 R = np.random.default_rng(0)
 X = R.random((37, 4)) @ R.random((4, 14)) + 0.1 * R.random((37, 14))
@@ -208,6 +210,72 @@ def fit_cases(rank, size):
     return {name: published(case(fit, own_rows(N_ROWS.get(name, 37), rank, size))) for name, case in CASES.items()}
 
 
+def checkpoint_of(name):
+    return FOLDER / f"{name}.checkpoint"
+
+
+def fit_shard(name, rank, size, **kept):
+    """Fit the rows of a rank, of an entry of `FITS` or of `CASES`."""
+    if name in CASES:
+        shard = lambda A, how: [shard(part, how) for part in A] if isinstance(A, list) else Sharded(A, **how)
+        fit = lambda model, A, y=None, **how: model.fit(shard(A, how), y, **kept)
+        return published(CASES[name](fit, own_rows(37, rank, size)))
+    A, _, make = FITS[name]
+    return published(make().fit(Sharded(A[own_rows(A.shape[0], rank, size)]), **kept))
+
+
+class Stopped(BaseException):
+    """A process would be gone."""
+
+
+# name: after how many savings the fit is stopped
+STOPPED = {
+    "auto": 5,
+    "restarts": 7,
+    "kl": 4,
+    "sparse svd": 5,
+    "tensor mu": 12,
+    "nge": 4,
+    "graph of X": 5,
+    "missing": 4,
+    "sulf": 4,
+}
+
+
+def stop(rank, size):
+    """Begin fits with checkpoints, and leave them before their end."""
+    save = SharedCheckpoint.save
+    for name, often in STOPPED.items():
+        saves = []
+
+        def counted(self, content, often=often, saves=saves):
+            save(self, content)
+            saves.append(1)
+            if len(saves) == often:
+                raise Stopped
+
+        SharedCheckpoint.save = counted
+        try:
+            fit_shard(name, rank, size, checkpoint=checkpoint_of(name), checkpoint_every=0)
+        except Stopped:
+            continue
+        raise AssertionError(f"{name} ended after {len(saves)} savings")
+
+
+def resume(rank, size):
+    """Go on with what other processes began, twice: the second time the results are read."""
+    found = {}
+    for name in STOPPED:
+        found[name] = fit_shard(name, rank, size, checkpoint=checkpoint_of(name))
+        again = fit_shard(name, rank, size, checkpoint=checkpoint_of(name))
+        assert np.array_equal(again["embedding_"], found[name]["embedding_"])
+    try:
+        NMF(4, init="random", **LOOSE).fit(Sharded(X[::-1][own_rows(37, rank, size)]), checkpoint=checkpoint_of("auto"))
+    except ValueError as error:
+        found["others"] = str(error)
+    return found
+
+
 def count_messages(rank, size):
     """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
     found, reduce = {}, dist.all_reduce
@@ -255,7 +323,7 @@ def refuse(rank, size):
         "batches": lambda: NMF(2, batch_size=3).fit(good),
         "fixed": lambda: NMF(2, fixed={"V": KNOWN[: len(A) - rank]}).fit(good),
         "fixed, one": lambda: NMF(2, fixed={"V": KNOWN[: len(A), :2] * (1 - 2 * rank)}).fit(good),
-        "checkpoint": lambda: model.fit(good, checkpoint="never.pt"),
+        "checkpoint": lambda: model.fit(good, checkpoint="no/such/folder"),
         "stream": lambda: model.partial_fit(good),
         "term": lambda: run([Fit(good, ("V", "U1")), Laplacian(np.eye(37), "V")], {"V": hals, "U1": hals}, start),
     }
@@ -264,7 +332,7 @@ def refuse(rank, size):
         try:
             attempt()
             found[name] = "nothing was refused"
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             found[name] = str(error)
     return found
 
@@ -319,6 +387,8 @@ SCENARIOS = {
     "messages": count_messages,
     "refuse": refuse,
     "agree": agree,
+    "stop": stop,
+    "resume": resume,
     **LOST,
 }
 
@@ -329,6 +399,7 @@ def work(folder, rank, size, port, name):
     dist.init_process_group(
         "gloo", init_method=address, rank=rank, world_size=size, timeout=SHORT if name in LOST else TIMEOUT
     )
+    globals()["FOLDER"] = Path(folder)
     found = SCENARIOS[name](rank, size)
     torch.save(found, Path(folder) / f"{rank}.pt")
     if name in LOST:

@@ -64,12 +64,18 @@ class FitCheckpoint:
         self.number, self.saved_at, self.cost = -1, time.monotonic(), 0.0
         self.written, self.sized, self.keeps_previous = False, False, False
         self.held: BinaryIO | None = None
+        self.splits_rows = False
         with self._explained("read"):
             known = self._read()
         if known is not None:
             self._refuse_other(known["about"])
             self.recalled, self.results, self.unfinished = known["recalled"], known["results"], known["unfinished"]
             self._compare_environment(known["environment"])
+
+    @property
+    def of_parts(self) -> bool:
+        """Whether it was begun by processes that share the samples: then data are compared to rounding."""
+        return "measures of X" in self.recalled
 
     def recall(self, name: str, value: Any) -> Any:
         """Return what was kept of a decision under this name, the same call of the fit before; else keep this one."""

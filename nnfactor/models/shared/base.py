@@ -153,9 +153,7 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
 
     def _fit(self, X: Any, y: Any, weights: Any, checkpoint: Any = None, checkpoint_every: float = 60.0) -> Self:
         self._check_parameters()
-        if checkpoint is not None and isinstance(X, Data) and not X.sums.alone:
-            raise ValueError("checkpoint is kept by one process, and X is Sharded; leave it out")
-        kept = None if checkpoint is None else open_checkpoint(checkpoint, checkpoint_every, [self])
+        kept = None if checkpoint is None else open_checkpoint(checkpoint, checkpoint_every, [self], X)
         with forget_and_restore_on_error(self), kept or nullcontext():
             fit_together([self], [Given(X, y, weights)], checkpoint=kept)
         for problem in self._complaints():

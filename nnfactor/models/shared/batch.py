@@ -85,7 +85,7 @@ def _fit_all(estimators: list[E], given: tuple[Any, Any, Any], max_bytes: int | 
     for estimator in estimators:
         with labelled(label, estimator):
             estimator._check_parameters()
-    checkpoint = open_checkpoint(*kept, estimators, max_bytes=max_bytes)
+    checkpoint = open_checkpoint(*kept, estimators, given[0], max_bytes=max_bytes)
     with ExitStack() as stack:
         for estimator in estimators:
             stack.enter_context(forget_and_restore_on_error(estimator))

@@ -28,7 +28,7 @@ from ...core.solve.run import Method, strict_precision
 from ...core.solve.run_parts import concatenate_runs, split_run
 from ...core.terms.base import Weight
 from ...core.terms.identity import identity_of
-from ...io.checkpoints.identity import FitCheckpoint, expect_data
+from ...io.checkpoints.identity import AnyCheckpoint, expect_data
 from .inputs import Inputs, own_results
 from .scikit_learn import BaseEstimator
 
@@ -145,7 +145,7 @@ def fit_together(
     given: Sequence[Given],
     max_bytes: int | None = None,
     label: Callable[[Any], str] = lambda estimator: "",
-    checkpoint: FitCheckpoint | None = None,
+    checkpoint: AnyCheckpoint | None = None,
 ) -> None:
     """Fit estimators of one class, in place, each to what it is given. Seeds are drawn in the order of the list.
 
@@ -264,7 +264,7 @@ def batches(members: Sequence[Member]) -> list[list[Member]]:
 
 
 def run_batch(
-    batch: list[Member], max_bytes: int | None, label: Callable[[Any], str], checkpoint: FitCheckpoint | None
+    batch: list[Member], max_bytes: int | None, label: Callable[[Any], str], checkpoint: AnyCheckpoint | None
 ) -> Iterator[tuple[Member, Run]]:
     """Run the problems of a batch, as many at once as fit into memory; yield every member that is complete."""
     first, data = batch[0], batch[0].inputs.data

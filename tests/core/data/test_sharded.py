@@ -1,6 +1,7 @@
 """Samples split over processes: the fits of one process, few messages, and one end for all."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -138,7 +139,7 @@ def test_what_needs_all_samples_is_refused_by_name_in_all_processes(tmp_path):
         "batches": "batch_size needs",
         "fixed": "fixed['V']: rank 1 gives 20 rows",
         "fixed, one": "rank 1: fixed['V'] must hold finite numbers >= 0",
-        "checkpoint": "checkpoint is kept by one process",
+        "checkpoint": "cannot be written",
         "stream": "partial_fit takes a batch",
         "term": "Laplacian depends on 'V'",
     }
@@ -181,6 +182,29 @@ def test_a_lost_process_ends_all_and_is_named(name, told, tmp_path):
         assert rank["ranks"] == [int(told[5])]
         assert rank["seconds"] < (20 if name == "hanging" else 8)
     assert len({rank["message"] for rank in found}) == 1
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_other_processes_and_one_go_on_from_a_checkpoint(tmp_path):
+    """Two processes stop in the middle; three end their fits, or one that has all samples."""
+    status, _, errors = run_ranks(tmp_path, "stop", 2)
+    assert status == 0, errors
+    shutil.copytree(tmp_path, tmp_path / "copy")
+    status, found, errors = run_ranks(tmp_path, "resume", 3)
+    assert status == 0, errors
+    assert all("samples of X, or their order, differ" in rank.pop("others") for rank in found)
+    for name in shards.STOPPED:
+        kept = {"checkpoint": tmp_path / "copy" / f"{name}.checkpoint"}
+        if name in shards.CASES:
+            fit = lambda model, A, y=None, **of_ranks: shards.published(model.fit(A, y))
+            whole = shards.CASES[name](fit, slice(None))
+            fit = lambda model, A, y=None, kept=kept, **of_ranks: shards.published(model.fit(A, y, **kept))
+            single = shards.CASES[name](fit, slice(None))
+        else:
+            A, _, make = shards.FITS[name]
+            whole, single = alone(name), shards.published(make().fit(A, **kept))
+        compare([rank[name] for rank in found], whole)
+        compare([single], whole)
 
 
 def test_without_a_process_group(monkeypatch):

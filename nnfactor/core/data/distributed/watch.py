@@ -3,7 +3,8 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -46,14 +47,15 @@ class Watch:
     """
 
     def __init__(self, group: Any) -> None:
-        self.limit = min(LIMIT, _timeout_of(group))
+        self.given, self.limit = group, min(LIMIT, _timeout_of(group))
         self.period = min(PERIOD, self.limit / (4 * WINDOW))
         self.rank, self.size = dist.get_rank(group), dist.get_world_size(group)
         self.wait = self.limit - WINDOW * self.period  # then there is time to find who is missing
         members, kinds = dist.get_process_group_ranks(group), dist.get_backend_config(group)
+        self.first = members[0]  # as all processes know it
         self.group = dist.new_group(members, timedelta(seconds=self.wait), kinds, use_local_synchronization=True)
         name = [str(uuid4())]  # of no watch before this one, in the same store
-        dist.broadcast_object_list(name, members[0], self.group)
+        dist.broadcast_object_list(name, self.first, self.group)
         self.store = dist.PrefixStore(f"nnfactor/{name[0]}", dist.distributed_c10d._get_default_store())
         self.signs, self.place = 0, (0, False)  # written by one thread each
         self.verdict: dict[str, list[int]] | None = None
@@ -79,6 +81,11 @@ class Watch:
         except RuntimeError as error:
             raise self._explain(error, time.monotonic() - begun > 0.99 * self.wait) from error
         self.place = self.place[0], False
+
+    def tell_all(self, told: list[Any]) -> None:
+        """Send what the first process has in a list; the others wait for it as long as their own group does."""
+        with _meeting(self.given):
+            dist.broadcast_object_list(told, self.first, self.given)
 
     def _tell(self) -> None:
         """Give a sign of life."""
@@ -156,20 +163,27 @@ class Watch:
 WATCHES: dict[Any, Watch] = {}
 
 
+@contextmanager
+def _meeting(group: Any) -> Iterator[None]:
+    """Say what it means if not all processes come to where one of them may need long."""
+    try:
+        yield
+    except RuntimeError as error:
+        rank, size = dist.get_rank(group), dist.get_world_size(group)
+        raise LostProcess(
+            f"rank {rank} of {size}: another process ended, or did not come to this point within the timeout of the "
+            f"process group ({error})",
+            [],
+        ) from error
+
+
 def watch(group: Any) -> Watch:
     """Return the watch over a group, one for all data, when all processes have asked for it.
 
     Reading may take long, and longer here than there: the timeout of the group itself is for that, not the limit.
     """
-    try:
+    with _meeting(group):
         dist.barrier(group)
-    except RuntimeError as error:
-        rank, size = dist.get_rank(group), dist.get_world_size(group)
-        raise LostProcess(
-            f"rank {rank} of {size}: another process ended, or handed in no rows within the timeout of the process "
-            f"group ({error})",
-            [],
-        ) from error
     if group not in WATCHES or not WATCHES[group].is_valid:
         WATCHES[group] = Watch(group)
     return WATCHES[group]

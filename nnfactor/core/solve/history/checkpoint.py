@@ -61,7 +61,8 @@ class Keeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if kind is not None and issubclass(kind, INTERRUPTS) and self.newest:
+        saves = getattr(self.checkpoint, "saves_interrupted", True)
+        if kind is not None and issubclass(kind, INTERRUPTS) and self.newest and saves:
             LOG.info("%s: interrupted after %d iterations", self.record.audience.name, self.newest["iteration"])
             self._save()
 
