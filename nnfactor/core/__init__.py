@@ -20,7 +20,7 @@ from .rules.m_matrix import m_matrix
 from .rules.multiplicative import multiplicative
 from .rules.projected_gradient import projected_gradient
 from .solve import init
-from .solve.extrapolation import bmme, her
+from .solve.momentum.extrapolation import bmme, her
 from .solve.run import Progress, Run, iterate, run, step, take
 from .terms.base import Term, Weight, block_of, objective
 from .terms.beta import BetaFit

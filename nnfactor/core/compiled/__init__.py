@@ -2,8 +2,8 @@
 
 A factor passes through the cache tile by tile, with all its columns and all sweeps over them, where torch needs several
 operations for every column. Importing numba takes a third of a second, once for every process, and the first call on a
-machine compiles for about ten seconds; both wait until a loop is asked for. Triton comes with torch's builds for CUDA on
-Linux. `NNFACTOR_COMPILED=0` switches both off, `NNFACTOR_TRITON=0` the kernels of GPUs alone.
+machine compiles for about ten seconds; both wait until a loop is asked for. Triton comes with torch's builds for CUDA
+on Linux. `NNFACTOR_COMPILED=0` switches both off, `NNFACTOR_TRITON=0` the kernels of GPUs alone.
 """
 
 import importlib

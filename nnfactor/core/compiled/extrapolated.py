@@ -8,38 +8,16 @@ group, and factors of all modes, one behind the other in a flat array, `(k, d)` 
 """
 
 from collections.abc import Sequence
-from functools import partial
 from math import exp, inf, log
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from .columns import TILE, sweep_tiles
+from .flat_factors import Modes, contract, copy, factor, inlined, khatri_rao, sums
 from .threads import call_in_parts, jit, one_thread_of_blas
 
 LIMIT, ROUNDING, WEIGHT, PAST, CAP, REACH = range(6)  # columns of the numbers of a problem
-
-sums, inlined = partial(jit, reassociate=True), partial(jit, inline=True)
-
-
-class Modes(NamedTuple):
-    """The modes of the data.
-
-    Attributes
-    ----------
-    sizes : array of int
-    cut : int
-        How many of them are the rows of the matrices.
-    order : array of int
-        In which their factors are improved.
-    inner : array of int
-        How often the columns of each are swept.
-    """
-
-    sizes: np.ndarray
-    cut: int
-    order: np.ndarray
-    inner: np.ndarray
 
 
 class Momentum(NamedTuple):
@@ -87,27 +65,28 @@ def sweep_problems(
     owners: Sequence[int],
     squares: np.ndarray,
     modes: Modes,
+    inner: np.ndarray,
     point: Point,
     momentum: Momentum,
     count: int,
 ) -> np.ndarray:
     """Make `count` sweeps of every problem: of the matrix `matrices[owners[b]]`, whose squared norm is `squares[b]`.
 
-    Returns the objectives after each, `(count, B)`.
+    `inner` says how often the columns of every factor are swept each time. Returns the objectives, `(count, B)`.
     """
     B, length = point.before.shape
     k = length // int(modes.sizes.sum())
     products = 4.0 * matrices[0].size * k
-    sweeps = float((2.0 * k * k * modes.sizes * (modes.inner + 2)).sum())
+    sweeps = float((2.0 * k * k * modes.sizes * (inner + 2)).sum())
     passed = np.empty((count, B))
-    given: tuple[Any, ...] = (matrices, np.array(owners), squares, modes, point, momentum, k, passed)
+    given: tuple[Any, ...] = (matrices, np.array(owners), squares, modes, inner, point, momentum, k, passed)
     with one_thread_of_blas():  # a part of the problems is one thread's
         call_in_parts(_sweep_problems, B, B * count * (products + sweeps), *given)
     return passed
 
 
 @jit
-def _sweep_problems(matrices, owners, squares, modes, point, momentum, k, passed, begin, end):  # noqa: ANN001, ANN202
+def _sweep_problems(matrices, owners, squares, modes, inner, point, momentum, k, passed, begin, end):  # noqa: ANN001, ANN202
     """Sweep over the problems `begin..end`, which do not depend on each other."""
     _, r, c = matrices.shape
     n_modes, length, dtype = len(modes.sizes), point.before.shape[1], matrices.dtype
@@ -125,25 +104,25 @@ def _sweep_problems(matrices, owners, squares, modes, point, momentum, k, passed
         _multiply_grams(ahead, modes.sizes, made.grams)
         for turn in range(len(passed)):
             reach = dtype.type(numbers[REACH])
-            value = _improve(matrices[owners[b]], squares[b], modes, before, ahead, made, reach, momentum.apart)
+            value = _improve(matrices[owners[b]], squares[b], modes, inner, before, ahead, made, reach, momentum.apart)
             good = value <= numbers[LIMIT]  # False for NaN
             if good:
-                _copy(ahead, reached)
-                F, new = _factor(ahead, modes.sizes, k, last), _factor(made.new, modes.sizes, k, last)
-                _copy(new.reshape(-1), _factor(reached, modes.sizes, k, last).reshape(-1))
-                _extrapolate(_factor(before, modes.sizes, k, last), new, reach, F)
+                copy(ahead, reached)
+                F, new = factor(ahead, modes.sizes, k, last), factor(made.new, modes.sizes, k, last)
+                copy(new.reshape(-1), factor(reached, modes.sizes, k, last).reshape(-1))
+                _extrapolate(factor(before, modes.sizes, k, last), new, reach, F)
                 _multiply_turned(F, F, made.grams[last])
-                _copy(made.new, before)
+                copy(made.new, before)
                 point.objective[b] = value
             else:
-                _copy(before, ahead)
+                copy(before, ahead)
                 _multiply_grams(ahead, modes.sizes, made.grams)
             point.kept[b], passed[turn, b] = good, point.objective[b]
             _update_numbers(numbers, good, value, point.objective[b], momentum)
 
 
 @inlined
-def _improve(matrix, square, modes, before, ahead, made, reach, apart):  # noqa: ANN001, ANN202
+def _improve(matrix, square, modes, inner, before, ahead, made, reach, apart):  # noqa: ANN001, ANN202
     """Improve all factors once; return the objective with the newest "ahead", where the last is the improved one."""
     k, n_modes, cut = len(made.others), len(modes.sizes), modes.cut
     rows_known, columns_known, value = False, False, 0.0
@@ -153,20 +132,20 @@ def _improve(matrix, square, modes, before, ahead, made, reach, apart):  # noqa:
             rows_known, columns_known = False, False
         inside = mode < cut
         if inside and not rows_known:
-            _multiply_turned(_khatri_rao(ahead, modes.sizes, k, cut, n_modes), matrix, made.by_rows)
+            _multiply_turned(khatri_rao(ahead, modes.sizes, k, cut, n_modes), matrix, made.by_rows)
         if not inside and not columns_known:
-            np.dot(_khatri_rao(ahead, modes.sizes, k, 0, cut), matrix, made.by_columns)
+            np.dot(khatri_rao(ahead, modes.sizes, k, 0, cut), matrix, made.by_columns)
         first, end, product = (0, cut, made.by_rows) if inside else (cut, n_modes, made.by_columns)
-        linear = _contract(product, ahead, modes.sizes, first, end, mode)
+        linear = contract(product, ahead, modes.sizes, first, end, mode)
         _multiply_others(made.grams, mode, made.others)
-        F, new = _factor(ahead, modes.sizes, k, mode), _factor(made.new, modes.sizes, k, mode)
-        _sweep_columns(F, linear, made.others, new, modes.inner[mode])
+        F, new = factor(ahead, modes.sizes, k, mode), factor(made.new, modes.sizes, k, mode)
+        _sweep_columns(F, linear, made.others, new, inner[mode])
         if step == n_modes - 1:
             _multiply_turned(new, new, made.last)
             value = square - 2 * _inner(linear, new) + _inner(made.others, made.last)
             value = 0.0 if value < 0 else value  # NaN stays NaN
         else:
-            _extrapolate(_factor(before, modes.sizes, k, mode), new, reach, F)
+            _extrapolate(factor(before, modes.sizes, k, mode), new, reach, F)
             _multiply_turned(F, F, made.grams[mode])
             rows_known, columns_known = inside, not inside  # products with the other group still are of the newest
     return value
@@ -179,22 +158,6 @@ def _sweep_columns(F, linear, G, new, sweeps):  # noqa: ANN001, ANN202
     one, tiles = F.reshape(1, k, n), (n + TILE - 1) // TILE
     out = new.reshape(1, k, n)
     sweep_tiles(one, linear.reshape(1, k, n), G.reshape(1, k, k), one, one, one, out, 0, False, sweeps, 0, tiles)
-
-
-@jit
-def _factor(flat, sizes, k, mode):  # noqa: ANN001, ANN202
-    """View the factor of a mode, `(k, d)`."""
-    begin = 0
-    for m in range(mode):
-        begin += k * sizes[m]
-    return flat[begin : begin + k * sizes[mode]].reshape(k, sizes[mode])
-
-
-@jit
-def _copy(source, into):  # noqa: ANN001, ANN202
-    """Copy a flat array; assignments of arrays, which check shapes, take seconds to compile."""
-    for i in range(len(source)):
-        into[i] = source[i]
 
 
 @jit
@@ -214,7 +177,7 @@ def _multiply_turned(A, B, out):  # noqa: ANN001, ANN202
 @jit
 def _multiply_grams(flat, sizes, out):  # noqa: ANN001, ANN202
     for mode in range(len(sizes)):
-        F = _factor(flat, sizes, out.shape[1], mode)
+        F = factor(flat, sizes, out.shape[1], mode)
         _multiply_turned(F, F, out[mode])
 
 
@@ -227,51 +190,6 @@ def _multiply_others(grams, mode, out):  # noqa: ANN001, ANN202
             for m in range(len(grams)):
                 if m != mode:
                     out[c, d] *= grams[m, c, d]
-
-
-@jit
-def _khatri_rao(flat, sizes, k, first, end):  # noqa: ANN001, ANN202
-    """Form the column-wise Kronecker product of the modes `first..end`; the first one's index runs slowest."""
-    total = _factor(flat, sizes, k, first)
-    for mode in range(first + 1, end):
-        F = _factor(flat, sizes, k, mode)
-        longer = np.empty((k, total.shape[1] * F.shape[1]), flat.dtype)
-        for d in range(k):
-            for i in range(total.shape[1]):
-                for j in range(F.shape[1]):
-                    longer[d, i * F.shape[1] + j] = total[d, i] * F[d, j]
-        total = longer
-    return total
-
-
-@sums
-def _contract(product, flat, sizes, first, end, mode):  # noqa: ANN001, ANN202
-    """Sum a product of the modes `first..end` against all their factors but that of `mode`, from both ends."""
-    k = len(product)
-    for m in range(end - 1, mode, -1):
-        F = _factor(flat, sizes, k, m)
-        n, width = product.shape[1] // F.shape[1], F.shape[1]
-        left = np.empty((k, n), flat.dtype)
-        for d in range(k):
-            f = F[d]
-            for i in range(n):
-                row, total = product[d, i * width : (i + 1) * width], f[0] * 0
-                for j in range(width):
-                    total += row[j] * f[j]
-                left[d, i] = total
-        product = left
-    for m in range(first, mode):
-        F = _factor(flat, sizes, k, m)
-        width = product.shape[1] // F.shape[1]
-        left = np.zeros((k, width), flat.dtype)
-        for d in range(k):
-            into = left[d]
-            for i in range(F.shape[1]):
-                f, row = F[d, i], product[d, i * width : (i + 1) * width]
-                for j in range(width):
-                    into[j] += f * row[j]
-        product = left
-    return product
 
 
 @sums
@@ -310,10 +228,10 @@ def _bound_lengths(flat, grams, modes, k, apart):  # noqa: ANN001, ANN202
                 excess = logs[m, d] - (mean[d] if mean[d] > -inf else longest)
                 if abs(excess) < inf and abs(excess) > log(apart):
                     times = exp(min(max(excess, -log(apart)), log(apart)) - excess)
-                    f = _factor(flat, modes.sizes, k, m)[d]
+                    f = factor(flat, modes.sizes, k, m)[d]
                     for i in range(len(f)):
                         f[i] *= flat.dtype.type(times)
-            F = _factor(flat, modes.sizes, k, m)
+            F = factor(flat, modes.sizes, k, m)
             _multiply_turned(F, F, grams[m])
     return True
 

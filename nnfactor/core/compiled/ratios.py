@@ -50,7 +50,7 @@ def multiply_ratio(X: Tensor, owner: Sequence[int], sides: Sequence[Tensor], flo
         return multiply_ratio(X.mT, owner, sides[::-1], floor, not inside)
     V, U, arrays = _arrays(X, owner, sides, floor)
     (B, k, n), m, out = V.shape, U.shape[2], torch.empty_like(V if inside else U)
-    items, loop = (B * -(-n // int(CHUNK)), _times_right) if inside else (B * -(-m // int(WIDTH)), _times_left)
+    items, loop = (B * -(-n // int(CHUNK)), times_right) if inside else (B * -(-m // int(WIDTH)), times_left)
     call_in_parts(loop, items, 4.0 * B * n * m * k, *arrays, out.numpy())
     return out.view(*sides[0].shape[:-2], *out.shape[1:]).mT
 
@@ -62,7 +62,7 @@ def divergence(X: Tensor, owner: Sequence[int], sides: Sequence[Tensor], floor: 
     V, U, arrays = _arrays(X, owner, sides, floor)
     (B, k, n), m = V.shape, U.shape[2]
     parts = torch.zeros(B, -(-n // int(CHUNK)), dtype=torch.float64, device="cpu")
-    call_in_parts(_sum_divergence, parts.numel(), 2.0 * B * n * m * (k + 10), *arrays, parts.numpy())
+    call_in_parts(add_divergence, parts.numel(), 2.0 * B * n * m * (k + 10), *arrays, parts.numpy())
     return parts.sum(1).view(sides[0].shape[:-2])
 
 
@@ -70,14 +70,18 @@ def _arrays(X: Tensor, owner: Sequence[int], sides: Sequence[Tensor], floor: Ten
     """Return both factors as `(B, k, rows)`, and what the loops take."""
     V, U = (F.mT.reshape(-1, F.shape[-1], F.shape[-2]).contiguous() for F in sides)
     floors = floor.to(V.dtype).reshape(-1).expand(len(V)).contiguous()
-    end = sum((d - 1) * s for d, s in zip(X.shape, X.stride(), strict=True)) + 1
-    flat = X.as_strided((end,), (1,)).numpy()  # rows may be apart, as of a view
-    begins = X.stride(0) * np.array(owner, dtype=N)
+    flat, begins = flatten(X, owner)
     return V, U, (flat, begins, X.stride(1), V.numpy(), U.numpy(), floors.numpy())
 
 
+def flatten(X: Tensor, owner: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the memory of matrices, whose rows may be apart, and where that of every problem begins."""
+    end = sum((d - 1) * s for d, s in zip(X.shape, X.stride(), strict=True)) + 1
+    return X.as_strided((end,), (1,)).numpy(), X.stride(0) * np.array(owner, dtype=N)
+
+
 @sums
-def _times_right(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN202
+def times_right(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN201
     """Write `(X / Y) U'` for chunks of rows `begin..end` of all problems."""
     k, n, m = N(V.shape[1]), N(V.shape[2]), N(U.shape[2])
     chunks, (wide, u, y, v) = (n + CHUNK - N(1)) // CHUNK, _tile(V)
@@ -102,7 +106,7 @@ def _times_right(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN
 
 
 @sums
-def _times_left(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN202
+def times_left(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN201
     """Write `V (X / Y)` for tiles of columns `begin..end` of all problems."""
     k, n, m = N(V.shape[1]), N(V.shape[2]), N(U.shape[2])
     tiles, (wide, u, y, v) = (m + WIDTH - N(1)) // WIDTH, _tile(V)
@@ -127,7 +131,7 @@ def _times_left(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN0
 
 
 @sums
-def _sum_divergence(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN202
+def add_divergence(X, begins, stride, V, U, floors, out, begin, end):  # noqa: ANN001, ANN201
     """Add the divergence over chunks of rows `begin..end` of all problems; every row of a tile is summed by itself."""
     n, m = N(V.shape[2]), N(U.shape[2])
     chunks, (wide, u, y, v) = (n + CHUNK - N(1)) // CHUNK, _tile(V)

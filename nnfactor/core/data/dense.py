@@ -99,8 +99,13 @@ class DenseProducts(Data):
 
     def _problems(self, factors: Sequence[Tensor]) -> tuple[Tensor, Sequence[int], Sequence[Tensor], Tensor]:
         """Give the matrices, that of every problem, both groups of factors and the floor of the model."""
-        floor = torch.as_tensor(self._floor(), dtype=factors[0].dtype, device=factors[0].device)
-        return *self.matrices(prod(factors[0].shape[:-2])), self._groups(factors), floor
+        problems = prod(factors[0].shape[:-2])
+        floors = self.floors(problems).to(factors[0].device, factors[0].dtype)
+        return *self.matrices(problems), self._groups(factors), floors
+
+    def floors(self, problems: int) -> Tensor:
+        """Give what the model of every problem is clamped to before it divides, `(problems,)`."""
+        return torch.as_tensor(self._floor(), device=self.device).reshape(-1).expand(problems)
 
     def _groups(self, factors: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Multiply the factors of each of the two groups (Khatri-Rao)."""

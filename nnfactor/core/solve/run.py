@@ -235,10 +235,11 @@ def _sweep_until_stopped(
     while iteration < max_iter and len(record.running) and not record.stopped:
         stretch = min(every - iteration % every, max_iter - iteration)
         several = None if keeper else getattr(sweep, "many", None)  # sweeps that take less time together
-        if several:
-            (state, values), iteration = several(state, stretch), iteration + stretch
-            record.add_rows(iteration - stretch + 1, values[:-1])
-        for newest in () if several else islice(iterate(sweep, state), stretch):
+        together = several(state, stretch, record.every_row) if several else None
+        if together is not None:
+            state, iteration = together[0], iteration + stretch
+            record.add_rows(iteration - stretch + 1, together[1])
+        for newest in islice(iterate(sweep, state), 0 if together else stretch):
             state, iteration = newest, iteration + 1
             if iteration % every and iteration < max_iter:
                 if record.every_row:

@@ -22,7 +22,7 @@ from ...core.rules.procrustes import procrustes
 from ...core.slices import Slices, evolve
 from ...core.solve import init
 from ...core.solve.coupled_start import Lengths
-from ...core.solve.extrapolation import nested
+from ...core.solve.momentum.extrapolation import nested
 from ...core.solve.run import strict_precision
 from ...core.terms.parafac2 import Evolving, EvolvingFit, Parafac2Fit
 from ..shared.base import Factorization, power

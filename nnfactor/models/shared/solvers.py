@@ -8,7 +8,7 @@ from typing import cast
 from ...core import BetaFit, Fit, Rule, Term, bmme, compose, hals, her, multiplicative, projected_gradient, step
 from ...core.data.base import Data
 from ...core.data.weighted import Weighted
-from ...core.solve.extrapolation import LONGER_STEP
+from ...core.solve.momentum.extrapolation import LONGER_STEP
 from ...core.solve.run import Method
 from ...core.terms.rowwise_fit import RowwiseFit
 from .parameters import one_of

@@ -17,8 +17,8 @@ from nnfactor.core.compiled import without_compiled_loops
 from nnfactor.core.data.as_data import as_data
 from nnfactor.core.gpu import replays_graph
 from nnfactor.core.solve import cuda_graph as graphs
-from nnfactor.core.solve import extrapolation
 from nnfactor.core.solve.cuda_graph import capture, worth_capturing
+from nnfactor.core.solve.momentum import extrapolation
 
 CPU = torch.device("cpu")
 COUNT = {"captures": 0}

@@ -28,7 +28,7 @@ from nnfactor.core import (
 )
 from nnfactor.core.compiled import without_compiled_loops
 from nnfactor.core.solve import init
-from nnfactor.core.solve.extrapolation import LONGER_STEP
+from nnfactor.core.solve.momentum.extrapolation import LONGER_STEP
 from nnfactor.models.shared.solvers import cg_steps, fastest, hals_sweeps
 
 SHAPES = {2: (12, 9), 3: (9, 5, 6), 4: (6, 4, 3, 5)}

@@ -75,12 +75,11 @@ class Record:
         """Add a row to the history; the host reads a tensor at the end of the run."""
         self.rows.append((iteration, self.seconds, self.running, values))
 
-    def add_rows(self, iteration: int, values: np.ndarray) -> None:
-        """Add rows of several iterations that were made together, `(iterations, problems)`, if every one has a row."""
-        if self.every_row and len(values):
-            begin, end = self.rows[-1][1], self.seconds
-            times = np.linspace(begin, end, len(values) + 2)[1:-1].tolist()
-            self.rows += [(iteration + i, times[i], self.running, row) for i, row in enumerate(values)]
+    def add_rows(self, iteration: int, values: np.ndarray | None) -> None:
+        """Add rows of iterations made together, `(iterations, problems)`, but that of the last, which is read."""
+        if self.every_row and values is not None:
+            times = np.linspace(self.rows[-1][1], self.seconds, len(values) + 1)[1:-1].tolist()
+            self.rows += [(iteration + i, t, self.running, values[i]) for i, t in enumerate(times)]
 
     def read(self, iteration: int, values: Tensor) -> np.ndarray:
         """Add a row that the host reads now; raise when no objective is finite any more."""

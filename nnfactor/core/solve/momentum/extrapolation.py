@@ -27,36 +27,28 @@ True
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, reduce
-from itertools import islice, pairwise
-from math import inf, log, prod
-from typing import Any, cast
+from itertools import pairwise
+from math import inf, log
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..cache import tiny
-from ..compiled import compiled_loops
-from ..data.dense import Dense, DenseProducts
-from ..data.stacked import Stacked
-from ..factors import at_hand, choose, normalize_columns, square_norms
-from ..rules.base import Rule, list_rules
-from ..rules.hals import hals
-from ..rules.multiplicative import multiplicative
-from ..terms.base import Term, add_blocks, add_values, samples_of
-from ..terms.fit import Fit
-from .checks import check_rules
-from .cuda_graph import State, Sweep
-from .run import iterate, step
+from ...cache import tiny
+from ...factors import at_hand, choose, normalize_columns, square_norms
+from ...rules.base import Rule
+from ...rules.multiplicative import multiplicative
+from ...terms.base import Term, add_blocks, add_values, samples_of
+from ..checks import check_rules
+from ..cuda_graph import State, Sweep
+from ..run import step
+from .one_loop import bmme_in_one_loop, her_in_one_loop
 
 START, SHRINK, GROW, GROW_CAP = 0.5, 1.5, 1.01, 1.005  # of the weight: the choice of Ang and Gillis (2019) for HALS
 ROUNDING = 16  # units in the last place of the objective at the start or of ||X||^2, whichever is lower: no rise
 RISE = 0.1  # of the objective: a sweep that would raise it by more is followed by one without momentum
 STEP, LONGER, SHORTER, LONGEST = 1.0, 1.3, 3.0, 16.0  # of `nested`: the weight of what a sweep changed, measured
 LONGER_STEP = 1.3  # of `bmme` under Kullback-Leibler, in estimators
-SMALL = 20e6  # operations of a sweep of all problems: for fewer a loop that is compiled as a whole takes less time
-FIXED = 150e3  # operations in the time of what else a sweep of that loop does, and of a batch twice all that
-NUMBERS = ("limit", "rounding", "weight", "past", "cap", "reach")  # of a problem, as the loop has them
 APART = 128.0  # a column of an extrapolated factor is at most so many times as long or short as its component's mean
 
 
@@ -122,92 +114,15 @@ def her(
     return sweep if norms is None else _in_one_loop(sweep, terms, rules)
 
 
+def _in_one_loop(sweep: Sweep, terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
+    start = partial(_start_memory, terms, rules=rules)
+    return her_in_one_loop(sweep, terms, rules, start, (GROW, SHRINK, GROW_CAP, RISE, APART))
+
+
 def _norms_of(terms: Sequence[Term], names: Iterable[str]) -> dict[str, Callable[[Tensor], Tensor]]:
     """Choose what computes squared lengths of columns: of the samples' factor their sums, which processes may share."""
     sample, sums = samples_of(terms)
     return {name: sums.square_norms if name == sample else square_norms for name in names}
-
-
-def _in_one_loop(sweep: Sweep, terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
-    """Return a sweep of `her` that is compiled as a whole for small dense problems; `many` makes several at once."""
-    term, inner = terms[0], {name: n for name, rule in rules.items() if (n := _inner_sweeps(rule))}
-    if len(terms) > 1 or type(term) is not Fit or inner.keys() != {*term.modes}:
-        return sweep
-    if type(term.data) not in (Dense, Stacked) or (loops := compiled_loops("extrapolated")) is None:
-        return sweep
-    data, constants = cast(DenseProducts, term.data), loops.Momentum(GROW, SHRINK, GROW_CAP, RISE, APART)
-
-    def many(state: State, count: int) -> tuple[State, np.ndarray]:
-        factors = [state["factors"][name] for name in term.modes]
-        matrices, owners = data.matrices(prod(factors[0].shape[:-2]))
-        if not _is_small(matrices, factors, [inner[name] for name in term.modes]):
-            states = list(islice(iterate(sweep, state), count))
-            return states[-1], np.stack([one["objective"].reshape(-1).cpu().numpy() for one in states])
-        state = state if "memory" in state else {**state, **_start_memory(terms, state["factors"], rules)}
-        turned = not matrices.is_contiguous()  # its columns are rows then, and come first
-        names = [*term.modes[data.cut :], *term.modes[: data.cut]] if turned else list(term.modes)
-        sizes = [state["factors"][name].shape[-2] for name in names]
-        order, times = [names.index(name) for name in rules], [inner[name] for name in names]
-        cut = len(names) - data.cut if turned else data.cut
-        modes = loops.Modes(np.array(sizes), cut, np.array(order), np.array(times))
-        point = loops.Point(*_pack(state, names))
-        squares = data.sqnorm().reshape(-1).expand(len(point.kept)).contiguous().numpy()
-        rows = (matrices.mT if turned else matrices).numpy()
-        values = loops.sweep_problems(rows, owners, squares, modes, point, constants, count)
-        return _unpack(point, state, names), values
-
-    def one(state: State) -> State:
-        return many(state, 1)[0]
-
-    one.many = many  # type: ignore[attr-defined]
-    return one
-
-
-def _inner_sweeps(rule: Rule) -> int | None:
-    """Return how often HALS sweeps over the columns, or None for another rule or other bounds."""
-    (used, settings), *others = list_rules(rule)
-    return settings.get("sweeps", 1) if used is hals and not others and settings.keys() <= {"sweeps"} else None
-
-
-def _is_small(matrices: Tensor, factors: Sequence[Tensor], inner: Sequence[int]) -> bool:
-    """Tell whether a loop that is compiled as a whole takes less time, and finds all memory as it needs it."""
-    *batch, _, k = factors[0].shape
-    sweeps = sum(2.0 * k * k * F.shape[-2] * times for F, times in zip(factors, inner, strict=True))
-    work = prod(batch) * (4.0 * matrices[0].numel() * k + sweeps + FIXED)
-    if not matrices.is_cpu or work > (SMALL if prod(batch) == 1 else SMALL / 2):
-        return False
-    rows = matrices.is_contiguous() or matrices.mT.is_contiguous()
-    return rows and compiled_loops("extrapolated", matrices, *factors) is not None
-
-
-def _pack(state: State, names: Sequence[str]) -> list[Any]:
-    """Copy where problems are to arrays: factors one behind the other, numbers side by side."""
-    memory, problems = state["memory"], state["objective"].numel()
-    flat = lambda Fs: torch.cat([Fs[name].mT.reshape(problems, -1) for name in names], 1).numpy()
-    numbers = np.stack([memory[name].reshape(-1).numpy() for name in NUMBERS], 1)
-    kept = np.ones(problems, dtype=bool)
-    factors = [flat(Fs) for Fs in (memory["before"], memory["ahead"], state["factors"])]
-    return [*factors, numbers, state["objective"].reshape(-1).numpy().copy(), kept]
-
-
-def _unpack(point: Any, state: State, names: Sequence[str]) -> State:
-    """Return the state of what a loop has reached: tensors of their own, as sweeps make them."""
-    shapes = [state["factors"][name].mT.shape for name in names]
-    lengths = [prod(shape[-2:]) for shape in shapes]
-
-    def factors(flat: Any) -> dict[str, Tensor]:
-        parts = torch.from_numpy(flat).split(lengths, 1)
-        return {name: part.clone().view(shape).mT for name, part, shape in zip(names, parts, shapes, strict=True)}
-
-    shape = state["objective"].shape
-    numbers = dict(zip(NUMBERS, torch.from_numpy(point.numbers).T.clone(), strict=True))
-    memory = {"before": factors(point.before), "ahead": factors(point.ahead)}
-    return {
-        "factors": {**state["factors"], **factors(point.reached)},
-        "objective": torch.from_numpy(point.objective).reshape(shape),
-        "kept": torch.from_numpy(point.kept).reshape(shape),
-        "memory": {**memory, **{name: number.reshape(shape) for name, number in numbers.items()}},
-    }
 
 
 def _positive(F: Tensor) -> Tensor:
@@ -303,7 +218,7 @@ def bmme(terms: Sequence[Term], rules: Mapping[str, Rule], step: float = 1.0) ->
             factors[name] = cut(new, tiny(new.dtype) ** 0.5, 0)
         return {**state, "factors": factors, "memory": {"before": before, "t": following}}
 
-    return sweep
+    return bmme_in_one_loop(sweep, terms, rules, step)
 
 
 def _start_memory(terms: Sequence[Term], factors: Mapping[str, Tensor], rules: Mapping[str, Rule]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Sweeps with momentum, by torch and in one compiled loop."""
