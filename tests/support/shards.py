@@ -312,6 +312,9 @@ def refuse(rank, size):
         "mixed": lambda: Sharded(Chunked(A) if rank else A),
         "few rows": lambda: Sharded.part_of(X[: size - 1]),
         "negative": lambda: model.fit(Sharded(A - 1)),
+        "stored": lambda: NGE(2).fit(
+            Sharded(sparse_tensor(ST[own_rows(29, rank, size)])), Y[:29][own_rows(29, rank, size)]
+        ),
         "tensors": lambda: Coupled(2, modes=VIEWS).fit([good, X]),
         "views": lambda: SULF(2).fit([good, X], Y[own_rows(len(X), rank, size)]),
         "kernel": lambda: KernelNMF(2).fit(good),
@@ -345,10 +348,17 @@ def agree(rank, size):
     alone = NMF(3, random_state=rank, n_init=2, max_iter=15, tol=0).fit(own)
     stops = NMF(3, random_state=0, tol=0, callback=lambda told: rank == size - 1 and told.iteration >= 20).fit(own)
     answers = stops.transform(own)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # rows of zeros in one process are no factor of zeros
+        told = NMF(3, random_state=0, tol=0, max_iter=5).fit(own)
+    part, hidden = own_rows(len(X), rank, size), Sharded(H[own_rows(len(X), rank, size)], missing="nan")
+    nge = NGE(4, random_state=0, max_iter=5, tol=0).fit(Sharded(X[part]), Y[part])
     return {
         "loss": alone.loss_,
         "factors": alone.factors_,
         "n_iter": stops.n_iter_,
+        "scores": [told.score(own), NMF(3, random_state=0, max_iter=5, tol=0).fit(hidden).score(hidden)],
+        "predicted": nge.predict(Sharded(X[part])),
         "transformed": np.abs(answers - stops.transform(A[own_rows(len(X), rank, size)])).max(),
     }
 

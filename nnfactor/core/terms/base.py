@@ -142,7 +142,8 @@ def add_values(terms: Sequence[Term], factors: Factors) -> Tensor:
     """Compute `objective` without its checks, in a sweep."""
     sample, sums = samples_of(terms)
     if sample is None:
-        return reduce(torch.add, (t.value(factors).double() for t in terms))
+        value = reduce(torch.add, (t.value(factors).double() for t in terms))
+        return value if sums.alone else sums.decide(value)
     own = [t.of_own_rows() if sample in t.factor_names else None for t in terms]
     share = reduce(torch.add, (t.value(factors).double() for t in own if t is not None))
     others = (t.value(factors).double() for t, part in zip(terms, own, strict=True) if part is None)

@@ -156,7 +156,9 @@ class Factorization(Bases, PickledOnCPU, ClassNamePrefixFeaturesOutMixin, Transf
         kept = None if checkpoint is None else open_checkpoint(checkpoint, checkpoint_every, [self], X)
         with forget_and_restore_on_error(self), kept or nullcontext():
             fit_together([self], [Given(X, y, weights)], checkpoint=kept)
-        for problem in self._complaints():
+        first = X[0] if isinstance(X, list | tuple) and len(X) else X
+        told = self._complaints()
+        for problem in first.sums.common(told) if isinstance(first, Data) else told:
             warnings.warn(f"{type(self).__name__} {problem}", ConvergenceWarning, stacklevel=3)
         return self
 

@@ -128,6 +128,7 @@ def test_what_needs_all_samples_is_refused_by_name_in_all_processes(tmp_path):
         "mixed": "rows of rank 1 are Chunked",
         "few rows": "source has 1 rows, fewer than the 2 processes",
         "negative": "Negative values",
+        "stored": "rows of SparseTensor stay in their process",
         "tensors": "X[1] has the modes ('s', 'b')",
         "views": "views that are Sharded and views that are not",
         "kernel": "KernelNMF does not take",
@@ -156,7 +157,13 @@ def test_processes_agree_where_they_could_part(tmp_path):
     A = shards.X.copy()
     A[shards.own_rows(len(A), 1, 2)] = 0
     its = shards.NMF(3, random_state=0, n_init=2, max_iter=15, tol=0).fit(A)
-    for rank in found:
+    told = shards.NMF(3, random_state=0, tol=0, max_iter=5).fit(A)
+    hidden = shards.NMF(3, random_state=0, max_iter=5, tol=0, missing="nan").fit(shards.H)
+    nge = shards.NGE(4, random_state=0, max_iter=5, tol=0).fit(shards.X, shards.Y)
+    np.testing.assert_array_equal(np.concatenate([rank["predicted"] for rank in found]), nge.predict(shards.X))
+    for r, rank in enumerate(found):
+        rows = shards.own_rows(len(A), r, 2)
+        equal(rank["scores"], [told.score(A[rows]), hidden.score(shards.H[rows])])
         equal(rank["loss"], its.loss_)
         equal(rank["factors"][0], its.factors_[0])
         assert rank["n_iter"] == 20

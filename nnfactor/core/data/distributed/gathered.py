@@ -34,7 +34,7 @@ class GatheredSums(SampleSums):
     def __init__(self, processes: ProcessSums) -> None:
         self.processes = processes
         self.largest, self.least, self.same = processes.largest, processes.least, processes.same  # type: ignore[method-assign]
-        self.peak = processes.peak  # type: ignore[method-assign]
+        self.peak, self.common = processes.peak, processes.common  # type: ignore[method-assign]
         self.listeners, self.alike = processes.listeners, processes.alike  # type: ignore[method-assign]
 
     def join(self, given: Any, name: str) -> Any:
@@ -52,6 +52,10 @@ class GatheredSums(SampleSums):
         if len(kinds) == 1 and "list" not in kinds:
             return np.concatenate(pieces)
         return [one for piece in pieces for one in (piece.tolist() if isinstance(piece, np.ndarray) else piece)]
+
+    def decide(self, value: Tensor) -> Tensor:
+        """Return the value of the first process: rounding of others, of another kind of machine, could decide else."""
+        return self.processes.add(value if self.processes.rank == 0 else torch.zeros_like(value))
 
     def cut(self, found: Any) -> Any:
         """Return the rows of this process."""
@@ -260,7 +264,8 @@ def bring(shards: Any, rows: Tensor) -> Data:
     inside = (rows >= sums.first) & (rows < sums.first + local.shape[0])
     own = local.take(rows[inside] - sums.first) if bool(inside.any()) else None
     own = own if own is None or own.in_memory else as_data(own.samples(), dtype=local.dtype, signed=True)
-    told = sums.collect((inside.nonzero()[:, 0].cpu(), None if own is None else _pack(own)))
+    packed = sums.alike(lambda: None if own is None else _pack(own))
+    told = sums.collect((inside.nonzero()[:, 0].cpu(), packed))
     order = torch.cat([places for places, _ in told]).argsort()
     parts = [part for _, part in told if part is not None]
     if sp.issparse(parts[0]):

@@ -66,6 +66,14 @@ class SampleSums:
         """Make something of what users give; where one process refuses it, all do."""
         return make()
 
+    def common(self, told: list[str]) -> list[str]:
+        """Keep what every process tells: what only some do is of their rows, not of all."""
+        return told
+
+    def decide(self, value: Tensor) -> Tensor:
+        """Return a value by which processes decide: that of the first, to the last bit."""
+        return value
+
     def least(self, number: int) -> int:
         """Find the least of a whole number that every process has."""
         return number
