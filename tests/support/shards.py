@@ -35,6 +35,7 @@ T = np.einsum("ik,jk,lk->ijl", R.random((29, 3)), R.random((6, 3)), R.random((5,
 S = sp.random_array((60, 18), density=0.2, rng=R, format="csr")
 FEW = sp.random_array((60, 18), density=0.05, rng=R, format="csr")
 ST = np.where(R.random(T.shape) < 0.3, T, 0.0)
+H = np.where(R.random(X.shape) < 0.2, np.nan, X)
 LOOSE = {"random_state": 0, "max_iter": 8, "tol": 0}
 SETTLES = {"random_state": 0, "tol": 3e-3, "max_iter": 60}
 KL = {"loss": "kullback-leibler"}
@@ -56,6 +57,7 @@ FITS = {
     "large": (X * 1e100, None, lambda: NMF(3, init="random", **LOOSE)),
     "l1": (X, None, lambda: NMF(3, init="random", normalize="l1", **LOOSE)),
     "penalties": (X, None, lambda: NMF(4, penalties={"V": [L1(0.05)], "U1": [L2(0.1)]}, init="random", **LOOSE)),
+    "missing": (H, np.ma.masked_invalid, lambda: NMF(4, init="random", **LOOSE)),
     "kl": (X, None, lambda: NMF(4, init="random", **KL, **LOOSE)),
     "kl mu": (X, None, lambda: NMF(4, init="random", solver="mu", n_init=2, **KL, **SETTLES)),
     "beta": (X, None, lambda: NMF(3, init="random", loss=1.5, **LOOSE)),
@@ -74,7 +76,6 @@ Y = np.where(R.random(37) < 0.6, R.integers(0, 3, 37), -1)
 NAMED = [None if c < 0 else "abc"[c] for c in Y]
 G = knn_graph(X, 3).adjacency
 B = (lambda A: A + A.T)(sp.random_array((37, 37), density=0.1, rng=R, format="csr"))
-H = np.where(R.random(X.shape) < 0.2, np.nan, X)
 MOST = np.where(R.random(X.shape) < 0.75, np.nan, X)
 BROAD = np.where(R.random((37, 900)) < 0.03, np.nan, X @ R.random((14, 900)))
 HT = np.where(R.random(T.shape) < 0.3, np.nan, T)
@@ -279,9 +280,10 @@ def resume(rank, size):
 def count_messages(rank, size):
     """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
     found, reduce = {}, dist.all_reduce
-    for name in ("hals", "mu", "auto", "kl", "tensor", "penalties"):
-        A, _, make = FITS[name]
-        data, lengths = Sharded(A[own_rows(A.shape[0], rank, size)]), []
+    for name in ("hals", "mu", "auto", "kl", "tensor", "penalties", "missing"):
+        A, convert, make = FITS[name]
+        rows = A[own_rows(A.shape[0], rank, size)]
+        data, lengths = Sharded(convert(rows) if convert else rows), []
         for sweeps in (21, 22):
             sent = []
             dist.all_reduce = lambda flat, *rest, sent=sent: (sent.append(flat.numel()), reduce(flat, *rest))

@@ -138,17 +138,15 @@ class Weighted(Data):
         """Multiply the transposed data, completed in the same way."""
         r, c = estimate_means(self)
         weighted = self.data.times_transposed(F) - c * self.weights_times_transposed(r * F)
-        return weighted / self.peak + c * (r * F).sum(-2, keepdim=True)
+        return weighted / self.peak + c * self.sums.add((r * F).sum(-2, keepdim=True))
 
     def observed(self, mode: int) -> Tensor:
         """Tell which slices of a mode have an entry of positive weight: bool, `(d_mode, 1)`."""
-        ones = [torch.ones(d, 1, dtype=self.dtype, device=self.device) for d in self.shape]
-        return self.weigh(ones, mode) > 0
+        return self.weigh(_ones(self), mode) > 0
 
     def total_weight(self) -> Tensor:
         """Add all weights, a float64 scalar (kept)."""
-        ones = [torch.ones(d, 1, dtype=self.dtype, device=self.device) for d in self.shape]
-        return self.cache("total", (), lambda: self.weigh(ones, 0).sum(dtype=torch.float64))
+        return self.cache("total", (), lambda: self.sums.add(self.weigh(_ones(self), 0).sum(dtype=torch.float64)))
 
     def mean(self) -> Tensor:
         """Average the entries, weighted."""
@@ -162,6 +160,12 @@ class Weighted(Data):
     def samples(self) -> "PartialSamples":
         """Give the entries and which of them are seen; of dense data only."""
         raise ValueError("neighbours of sparse samples with hidden entries are not supported; hand in a graph")
+
+
+def _ones(data: Data) -> list[Tensor]:
+    """Make factors of ones, of the samples of this process."""
+    rows = (data.sums.held or data.shape[0], *data.shape[1:])
+    return [torch.ones(d, 1, dtype=data.dtype, device=data.device) for d in rows]
 
 
 def make_part(data: Weighted, peak: float, floor: float) -> None:
@@ -187,8 +191,9 @@ def mean_curvature(data: Weighted) -> Tensor:
         signs = torch.randint(2, (columns, PROBES), generator=same, device="cpu")
         z = (2 * signs - 1).to(data.device, data.dtype)
         y = data.weights_times(z) / peak - mean * z.sum(-2)
-        t = data.weights_times_transposed(y) / peak - mean * y.sum(-2)
+        t = data.weights_times_transposed(y) / peak - mean * data.sums.add(y.sum(-2))
         second, fourth = (F.square().sum(dtype=torch.float64) / PROBES for F in (y, t))
+        second = data.sums.add(second)
         structure = torch.where(second > 0, fourth / second.square(), 0).clamp(max=1).sqrt().to(data.dtype)
         return (mean + (1 - mean) * structure).clamp(0.5, 1) * peak
 
@@ -223,7 +228,8 @@ def estimate_means(data: Weighted) -> tuple[Tensor, Tensor]:
 
     def estimate() -> tuple[Tensor, Tensor]:
         one = lambda d: torch.ones(d, 1, dtype=data.dtype, device=data.device)
-        sides = prod(data.shape[: data.cut]), prod(data.shape[data.cut :])
+        samples = data.sums.held or data.shape[0]
+        sides = samples * prod(data.shape[1 : data.cut]), prod(data.shape[data.cut :])
         over = lambda a, b: torch.where(b > 0, a / torch.where(b > 0, b, 1), 0)
         rows = over(data.data.times(one(sides[1])), data.weights_times(one(sides[1])))
         columns = over(data.data.times_transposed(one(sides[0])), data.weights_times_transposed(rows))

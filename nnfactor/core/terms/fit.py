@@ -11,7 +11,6 @@ from ..data.base import Data
 from ..data.distributed.sample_sums import WHOLE
 from ..data.sketch import sketch_of
 from ..data.weighted import Weighted, mean_curvature
-from ..factors import gram_of_others
 from .base import Factors, Term, WeightLike, check_weight, describe, per_column
 
 
@@ -147,10 +146,11 @@ class OverrelaxedFit(Fit):
         """Return the linear part, of any sign, and the Gram times `mean_curvature` of the data."""
         data, Fs, mode = cast(Weighted, self.data), [factors[m] for m in self.modes], self.modes.index(name)
         curvature = mean_curvature(data)
-        G, linear = gram_of_others(Fs, mode) * curvature, data.completed(Fs, mode, curvature)
+        linear = data.completed(Fs, mode, curvature)  # may bring the Gram along
+        G = data.sums.gram_of_others(Fs, mode) * curvature
         if weight is not None:
             G, linear = weight * G, weight * linear
-        return Block(quads=(Quad(G),), linear_minus=linear)
+        return Block(quads=(Quad(G),), linear_minus=linear, sums=WHOLE if mode else data.sums)
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from torch import Tensor
 
 from ..block import Block
+from ..data.distributed.sample_sums import WHOLE
 from ..data.weighted import Weighted
 from .base import Factors
 from .fit import Fit
@@ -22,4 +23,5 @@ class RowwiseFit(Fit):
         mode = self.modes.index(name)
         other = factors[self.modes[1 - mode]]
         Fs = [factors[m] for m in self.modes]
-        return Block(linear_minus=self.data.mttkrp(Fs, mode), row_grams=self.data.weighted_grams(other, mode))
+        linear, grams = self.data.mttkrp(Fs, mode), self.data.weighted_grams(other, mode)
+        return Block(linear_minus=linear, row_grams=grams, sums=WHOLE if mode else self.data.sums)

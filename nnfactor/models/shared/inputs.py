@@ -232,7 +232,7 @@ def take_shard(estimator: Any, X: Any, reset: bool, weights: Any = None) -> Any:
         raise ValueError("batch_size needs all samples in one process, and X is Sharded; leave it out")
     if X.weighted and not hasattr(estimator, "missing"):
         raise ValueError(f"X has weighted or missing entries, which {name} does not take")
-    return X if takes == "split" and not (X.weighted or _couples_samples(estimator)) else X.gathered()
+    return X.split() if takes == "split" and not _couples_samples(estimator) else X.gathered()
 
 
 def _couples_samples(estimator: Any) -> bool:

@@ -110,7 +110,7 @@ def test_a_sweep_sends_one_flat_message(tmp_path):
     assert status == 0, errors
     k, m = 4, 14
     expected = {"hals": [m * k + k * k], "mu": [m * k + k * k], "auto": [1, m * k + k * k], "kl": [m * k + k]}
-    expected["penalties"] = expected["auto"]
+    expected["penalties"] = expected["missing"] = expected["auto"]
     expected["tensor"] = [1, 5 * 3, 6 * 3 + 3 * 3]
     assert found == [expected] * 2
 

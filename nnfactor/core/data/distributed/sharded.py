@@ -20,6 +20,7 @@ from ..weighted import Weighted, make_part
 from .gathered import Gathered, GatheredWeighted
 from .part import Part
 from .process_sums import ProcessSums, collect
+from .sharded_weighted import ShardedWeighted
 from .watch import watch
 
 
@@ -30,8 +31,9 @@ class Sharded(Data):
     order of the ranks. The other factors, objectives and what is decided by them are equal in all. Products with the
     samples (`times`) need no message; one flat `all_reduce` brings the sums over samples of a sweep. Of order 3 and
     more there is one for each mode, as the sum of what every mode takes is far smaller than the product of all modes.
-    Models that couple samples (graphs, labels), and weighted or missing entries, get `gathered` data: one `all_gather`
-    more in a sweep brings the products of all samples, and every process holds the factor of all.
+    Models that couple samples (graphs, labels, views) work with `gathered` data: one `all_gather` more in a sweep
+    brings the products of all samples, and every process holds the factor of all. Others work with `split` data, which
+    are these themselves where no entry has a weight.
 
     Parameters
     ----------
@@ -115,6 +117,16 @@ class Sharded(Data):
         rank, size = dist.get_rank(group), dist.get_world_size(group)
         return cls(partial(lambda: Chunked(Part(source, rank, size), **how)), group)
 
+    def split(self) -> Data:
+        """Make the same data for models whose rows of V do not depend on each other: themselves, but for weights."""
+        if not self.weighted:
+            return self
+        base, local = copy(self), cast(Weighted, self.local)
+        base.local, base.weighted, base.cache, numbers = local.data, False, TensorCache(), self._weighted_numbers
+        base.cache("summary", (), lambda: numbers[:4])
+        base.cache("sqnorm", (), lambda: numbers[4])
+        return ShardedWeighted(self, base, local, self.numbers)
+
     def gathered(self) -> Data:
         """Make the same data for models that need the factor of all samples in one place (`Gathered`)."""
         if not self.weighted:
@@ -182,9 +194,9 @@ class Sharded(Data):
         return minus, plus
 
     def completed(self, factors: Sequence[Tensor], mode: int) -> Tensor:
-        """Refuse weighted rows: their sums need what `gathered` has."""
+        """Refuse weighted rows: their sums need what `split` has."""
         if self.weighted:
-            raise ValueError("X is Sharded with weighted or missing entries; use X.gathered(), which estimators make")
+            raise ValueError("X is Sharded with weighted or missing entries; use X.split(), as estimators do")
         return self.mttkrp(factors, mode)
 
     def group_product(self, factors: Sequence[Tensor], last: bool) -> Tensor:
