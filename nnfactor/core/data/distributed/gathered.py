@@ -34,7 +34,7 @@ class GatheredSums(SampleSums):
     def __init__(self, processes: ProcessSums) -> None:
         self.processes = processes
         self.largest, self.least, self.same = processes.largest, processes.least, processes.same  # type: ignore[method-assign]
-        self.peak, self.common = processes.peak, processes.common  # type: ignore[method-assign]
+        self.peak, self.collect = processes.peak, processes.collect  # type: ignore[method-assign]
         self.listeners, self.alike = processes.listeners, processes.alike  # type: ignore[method-assign]
 
     def join(self, given: Any, name: str) -> Any:

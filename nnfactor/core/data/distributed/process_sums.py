@@ -134,11 +134,6 @@ class ProcessSums(SampleSums):
                 raise ValueError(message if every[0] == message else f"rank {rank}: {message}")
         return made
 
-    def common(self, told: list[str]) -> list[str]:
-        """Keep what every process tells: what only some do is of their rows, not of all."""
-        every = self.collect(told)
-        return [one for one in told if all(one in others for others in every)]
-
     def largest(self, number: float) -> float:
         """Find the largest over all processes."""
         found = torch.tensor([number], dtype=torch.float64, device=self.device)

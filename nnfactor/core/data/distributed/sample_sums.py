@@ -68,7 +68,12 @@ class SampleSums:
 
     def common(self, told: list[str]) -> list[str]:
         """Keep what every process tells: what only some do is of their rows, not of all."""
-        return told
+        every = self.collect(told)
+        return [one for one in told if all(one in others for others in every)]
+
+    def collect(self, value: Any) -> list[Any]:
+        """List what every process has, in the order of the ranks; all must ask."""
+        return [value]
 
     def decide(self, value: Tensor) -> Tensor:
         """Return a value by which processes decide: that of the first, to the last bit."""
