@@ -19,10 +19,10 @@ from ..callbacks import JSONLines, ProgressBar
 from ..io import load
 from ..io.complete_files import remove
 from ..io.model_files import encode
+from ..models.restarts.shares import join_restarts, take_restarts
 from ..models.shared.fitting import draw_seeds
 from ..selection import RankSelection
 from ..selection.rank import conclude
-from ..selection.restarts import join_restarts, take_restarts
 from ..selection.study import RankStudy, warn_of_large_ranks
 from .data import Given, check_alike
 from .errors import UserError

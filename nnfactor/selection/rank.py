@@ -17,7 +17,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
+from ..core.data.distributed.watch import Watch
 from ..metrics.components import core_consistency
+from ..models.restarts.dealt import deal, read_group
 from ..models.shared.base import Factorization
 from .held_out import GROUPS, HIDDEN
 from .html import html_table
@@ -94,6 +96,7 @@ def select_rank(
     random_state: Any = None,
     weights: Any = None,
     y: Any = None,
+    distributed: Any = None,
 ) -> RankSelection[Model]:
     """Choose the number of components.
 
@@ -103,8 +106,7 @@ def select_rank(
     Parameters
     ----------
     estimator : NMF, NTF or another factorization
-        Its parameters are used, but for `n_components`; it is not changed. Known components (`fixed`) stay at every
-        rank, which counts them.
+        Its parameters are used, but for `n_components`. Known components (`fixed`) stay at every rank, and count.
     X, ranks : data as for `fit`, and an iterable of int, each >= 1
     criterion : {"auto", "bicross", "speckled", "stability", "core_consistency"}
         "bicross" (`NMF` and `NTF`; "auto" for matrices: no masks, sparse data as they are): blocks of rows and columns
@@ -118,10 +120,10 @@ def select_rank(
         (Alexandrov et al. 2020). "core_consistency" (tensors): the largest rank of at least 80 % (Bro and Kiers 2003).
     n_init : int, optional
         Restarts for each rank, and halves. Default: those of the estimator if more than one, else 5, and 20 halves.
-    random_state : int, RandomState, Generator or None
-        Draws folds and starts. None: that of the estimator.
+    random_state : int, RandomState, Generator or None: draws folds and starts; None: that of the estimator
     weights : of the shape of X, optional, as for `fit`; held-out losses are weighted, too
     y : labels (n_samples,), of models that use them, in all fits; halves have samples of every class
+    distributed : {"auto"}, process group or None, as for `batch_fit`: restarts and folds are dealt over processes
 
     Returns
     -------
@@ -143,7 +145,17 @@ def select_rank(
     """
     asked = {"n_init": n_init, "random_state": random_state, "weights": weights, "y": y}
     study = RankStudy.plan(estimator, X, ranks, criterion, **asked)
-    return conclude(study, study.fit(), [study.compute(i) for i in range(len(study.parts))])
+    return _compute(study, read_group(distributed))
+
+
+def _compute(study: RankStudy, watched: Watch | None) -> RankSelection[Any]:
+    """Compute all of a study, in this process or with others."""
+    if watched is None:
+        return conclude(study, study.fit(), [study.compute(i) for i in range(len(study.parts))])
+    study = study.shared(watched)
+    models, n = study.fit(watched.given), len(study.parts)
+    found = deal(watched, n, lambda own: {i: study.compute(i) for i in own})
+    return conclude(study, models, [next(some[i] for some in found if i in some) for i in range(n)])
 
 
 def conclude(study: RankStudy, models: Mapping[int, Any], parts: Sequence[Any]) -> RankSelection[Any]:

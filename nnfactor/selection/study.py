@@ -15,8 +15,10 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
+from ..core.data.distributed.watch import Watch
 from ..core.labels import encode_labels
 from ..models.factorization.nmf import NMF
+from ..models.restarts.dealt import same
 from ..models.shared.base import Factorization
 from ..models.shared.batch import batch_fit
 from ..models.shared.constraints import is_asked, known_components
@@ -82,9 +84,13 @@ class RankStudy:
         asked = lambda k: {"n_components": k, **({"fixed": None} if k < known else {})}
         return [clone(self.estimator).set_params(**own, **asked(k)) for k in ranks]
 
-    def fit(self) -> dict[int, Any]:
-        """Fit all ranks to all data, as one batch."""
-        given = {} if self.weights is None else {"weights": self.weights}
+    def shared(self, watched: Watch) -> Self:
+        """Return the study as the first process has drawn it."""
+        return replace(self, **same(watched, lambda: {"seed": self.seed, "parts": self.parts}))
+
+    def fit(self, distributed: Any = None) -> dict[int, Any]:
+        """Fit all ranks to all data, as one batch, or dealt over processes."""
+        given = {"distributed": distributed} | ({} if self.weights is None else {"weights": self.weights})
         with _quiet():
             return dict(zip(self.ranks, batch_fit(self.estimators(self.ranks), self.X, self.y, **given), strict=True))
 

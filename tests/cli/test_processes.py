@@ -90,7 +90,7 @@ def test_processes_share_ranks_restarts_and_folds(here):
     "how, told",
     [
         ("SIGKILL", "rank 1 of 2 was ended by SIGKILL, perhaps for want of memory; the others ended with it"),
-        ("SIGSTOP", "rank 1 of 2 did not answer within 4 s while the others waited for its part of a sum"),
+        ("SIGSTOP", "rank 1 of 2 did not answer within 4 s while the others waited for it"),
     ],
 )
 def test_a_lost_process_ends_the_run_with_one_message(how, told, here, monkeypatch):

@@ -9,7 +9,7 @@ from test_batch import TABLE, Y, assert_equal, make
 
 from nnfactor import PARAFAC2, Coupled
 from nnfactor.core.solve.history.result import find_best
-from nnfactor.selection.restarts import join_restarts, take_restarts
+from nnfactor.models.restarts.shares import join_restarts, take_restarts
 
 SHARES = [[0, 3], [1], [2, 4]]
 X = blocks()

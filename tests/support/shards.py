@@ -20,7 +20,21 @@ import scipy.sparse as sp
 import torch
 import torch.distributed as dist
 
-from nnfactor import LNMF, N2S2L, NGE, NMF, NTF, SULF, ConstrainedNMF, Coupled, GraphNMF, KernelNMF, SemiNMF
+from nnfactor import (
+    LNMF,
+    N2S2L,
+    NGE,
+    NMF,
+    NTF,
+    SULF,
+    ConstrainedNMF,
+    Coupled,
+    GraphNMF,
+    KernelNMF,
+    SemiNMF,
+    batch_fit,
+    select_rank,
+)
 from nnfactor.core import Chunked, Fit, Laplacian, Sharded, hals, run
 from nnfactor.core.data.distributed.watch import LostProcess
 from nnfactor.graphs import knn_graph
@@ -277,6 +291,36 @@ def resume(rank, size):
     return found
 
 
+def many():
+    """Make estimators whose restarts are dealt: of several ranks, a Generator, and with random numbers of no seed."""
+    made = [NMF(k, n_init=3, keep_embeddings=k == 3, **SETTLES) for k in (2, 3, 7)]
+    return [*made, NMF(3, init="random", random_state=np.random.default_rng(5), max_iter=9, tol=0)]
+
+
+def deal(rank, size):
+    """Deal restarts, data sets, mini-batches and folds over the processes, and count what they send meanwhile."""
+    sent, reduce = [], dist.all_reduce
+    dist.all_reduce = lambda *given: (sent.append(1), reduce(*given))
+    found = {"many": [published(fit) for fit in batch_fit(many(), X, distributed="auto")]}
+    views = [X, X[::-1].copy(), X + 0.1]
+    fits = batch_fit([NMF(3, random_state=0, max_iter=9, tol=0) for _ in views], views, distributed="auto")
+    found["views"] = [published(fit) for fit in fits]
+    stream = [NMF(3, batch_size=10, n_init=2, random_state=0, max_iter=4, tol=0)]
+    found["batches"] = [published(fit) for fit in batch_fit(stream, X, distributed=dist.group.WORLD)]
+    chosen = select_rank(NMF(2, max_iter=50), X, range(1, 5), n_init=3, random_state=None, distributed="auto")
+    found["any"] = chosen.rank, chosen.reason, chosen.losses
+    halves = select_rank(NMF(2, max_iter=50), X, (2, 3), "stability", n_init=5, random_state=0, distributed="auto")
+    found["halves"] = halves.reason, {k: published(model) for k, model in halves.models.items()}
+    dist.all_reduce = reduce
+    found["sent"] = len(sent)
+    fails = NMF(2, n_init=size, random_state=0, callback=lambda told: fail() if rank == 1 else None)
+    try:
+        batch_fit([fails], X, distributed="auto")
+    except OSError as error:
+        found["failed"] = str(error), error.__notes__
+    return found
+
+
 def count_messages(rank, size):
     """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
     found, reduce = {}, dist.all_reduce
@@ -386,7 +430,18 @@ def fail():
 
 SHORT = datetime.timedelta(seconds=6)  # the timeout of groups that lose a process
 
+
+def fit_dealt_and_die(rank, size):
+    """Lose a process in the middle of fits that the others have ended."""
+    dies = lambda told: os.kill(os.getpid(), signal.SIGKILL) if rank == 1 else None
+    try:
+        batch_fit([NMF(2, n_init=size, random_state=0, callback=dies)], X, distributed="auto")
+    except LostProcess as error:
+        return {"message": str(error), "ranks": error.ranks, "seconds": 0.0}
+
+
 LOST = {
+    "dealt": fit_dealt_and_die,
     "killed": lose((1, lambda: os.kill(os.getpid(), signal.SIGKILL))),
     "first killed": lose((0, lambda: os.kill(os.getpid(), signal.SIGKILL))),
     "failing": lose((2, fail)),
@@ -401,6 +456,7 @@ SCENARIOS = {
     "agree": agree,
     "stop": stop,
     "resume": resume,
+    "deal": deal,
     **LOST,
 }
 

@@ -4,11 +4,15 @@ import os
 import warnings
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, nullcontext
+from functools import partial
 from typing import Any, TypeVar
 
 from sklearn.exceptions import ConvergenceWarning
 
+from ...core.data.base import Data
+from ...core.data.distributed.watch import Watch
 from ...io.checkpoints.identity import open_checkpoint
+from ..restarts.dealt import fit_dealt, read_group
 from .base import Factorization
 from .fitting import Given, fit_together, forget_and_restore_on_error, labelled
 from .parameters import whole
@@ -25,6 +29,7 @@ def batch_fit(
     weights: Any = None,
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: float = 60.0,
+    distributed: Any = None,
 ) -> list[E]:
     """Fit estimators of one class, to the same data or each to its own, many problems in one run with a stop for each.
 
@@ -46,8 +51,8 @@ def batch_fit(
     max_bytes : int, optional
         Memory that the problems of one run may take beside data and results, as estimated from their shapes; they are
         split into runs accordingly. None: half of what is free on the device. The results do not depend on it.
-    checkpoint, checkpoint_every : str or path, float, optional
-        As for `fit`, one file for all estimators: runs that have ended are not run again.
+    checkpoint, checkpoint_every : as for `fit`, one file for all estimators: runs that have ended are not run again
+    distributed : {"auto"}, process group or None: deal restarts over its processes, which call alike, and get all
 
     Returns
     -------
@@ -55,10 +60,9 @@ def batch_fit(
 
     Raises
     ------
-    ValueError
-        No estimators, different classes, or bad parameters or data of one (named). All are then what they were.
-    FloatingPointError, torch.OutOfMemoryError, OSError
-        No restart has a finite objective; a batch did not fit (says which `max_bytes` would); no checkpoint written.
+    ValueError, FloatingPointError, torch.OutOfMemoryError, OSError
+        No estimators, different classes, or bad parameters or data of one (named). No restart has a finite objective; a
+        batch did not fit (says which `max_bytes` would); no checkpoint written. All are then what they were.
 
     Examples
     --------
@@ -72,10 +76,10 @@ def batch_fit(
     >>> len(batch_fit([NMF(2, random_state=0) for _ in samples], samples))
     20
     """
-    estimators = _checked(estimators, max_bytes)
-    _fit_all(estimators, (X, y, weights), max_bytes, (checkpoint, checkpoint_every))
-    _warn(estimators)
-    return estimators
+    estimators, given, kept = _checked(estimators, max_bytes), (X, y, weights), (checkpoint, checkpoint_every)
+    fit = _fit_all if (watched := read_group(distributed)) is None else partial(_fit_dealt, watched)
+    fit(estimators, given, max_bytes, kept)
+    return _warn(estimators)
 
 
 def _fit_all(estimators: list[E], given: tuple[Any, Any, Any], max_bytes: int | None, kept: tuple[Any, float]) -> None:
@@ -91,6 +95,31 @@ def _fit_all(estimators: list[E], given: tuple[Any, Any, Any], max_bytes: int | 
             stack.enter_context(forget_and_restore_on_error(estimator))
         stack.enter_context(checkpoint or nullcontext())
         fit_together(estimators, _given(estimators, *given), max_bytes, label, checkpoint)
+
+
+def _fit_dealt(
+    watched: Watch, estimators: list[E], given: tuple[Any, Any, Any], max_bytes: int | None, kept: tuple[Any, float]
+) -> None:
+    """Fit estimators whose restarts are dealt over processes, or leave all as they are."""
+    if kept[0] is not None:
+        raise ValueError("checkpoint is of one process, or of data that are Sharded; leave it or distributed out")
+    if isinstance(given[0], Data) and not given[0].sums.alone:
+        raise ValueError(
+            "X is Sharded: its processes have parts of the data, and share every fit; leave distributed out"
+        )
+    own = _given(estimators, *given)
+    several = len({id(one) for one in own}) > 1
+
+    def fit(made: list[Any], positions: list[int]) -> list[Any]:
+        some = [own[i] for i in positions]
+        lists = [g.X for g in some], [g.y for g in some], [g.weights for g in some]
+        _fit_all(made, lists if several else given, max_bytes, (None, 0.0))
+        return made
+
+    with ExitStack() as stack:
+        for estimator in estimators:
+            stack.enter_context(forget_and_restore_on_error(estimator))
+        fit_dealt(estimators, watched, fit)
 
 
 def _checked(estimators: Sequence[E], max_bytes: int | None) -> list[E]:
@@ -157,8 +186,8 @@ def _dimensions(values: Any) -> int:
     return 1 + max(map(_dimensions, values)) if isinstance(values, list | tuple) and len(values) else 0
 
 
-def _warn(estimators: list[E]) -> None:
-    """Every complaint once, with the positions of those that it is about."""
+def _warn(estimators: list[E]) -> list[E]:
+    """Tell every complaint once, with the positions of those that it is about; return the estimators."""
     about: dict[str, list[int]] = {}
     for i, estimator in enumerate(estimators):
         for complaint in estimator._complaints():
@@ -167,3 +196,4 @@ def _warn(estimators: list[E]) -> None:
         name, some = type(estimators[0]).__name__, f"{len(positions)} of {len(estimators)} estimators"
         where = f"{some} (positions {', '.join(map(str, positions))})"
         warnings.warn(f"{name}: {where}: each {complaint}", ConvergenceWarning, stacklevel=3)
+    return estimators

@@ -176,6 +176,7 @@ def test_processes_agree_where_they_could_part(tmp_path):
         ("killed", "rank 1 of 3 ended"),
         ("first killed", "rank 0 of 3 ended"),
         ("failing", "rank 2 of 3 ended"),
+        ("dealt", "rank 1 of 3 ended"),
         ("hanging", "rank 1 of 3 did not answer within 6 s"),
     ],
 )
@@ -212,6 +213,42 @@ def test_other_processes_and_one_go_on_from_a_checkpoint(tmp_path):
             whole, single = alone(name), shards.published(make().fit(A, **kept))
         compare([rank[name] for rank in found], whole)
         compare([single], whole)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_restarts_and_folds_are_dealt_over_processes(tmp_path):
+    """All processes get what one computes, draw alike without a seed, and send nothing while they fit."""
+    status, found, errors = run_ranks(tmp_path, "deal", 2)
+    assert status == 0, errors
+    views = [shards.X, shards.X[::-1].copy(), shards.X + 0.1]
+    makes = lambda n, **more: [shards.NMF(3, random_state=0, tol=0, **more) for _ in range(n)]
+    batches = makes(1, batch_size=10, n_init=2, max_iter=4)
+    fits = shards.batch_fit(shards.many(), shards.X), shards.batch_fit(makes(3, max_iter=9), views)
+    whole = dict(zip(("many", "views"), fits, strict=True)) | {"batches": shards.batch_fit(batches, shards.X)}
+    chosen = shards.select_rank(shards.NMF(2, max_iter=50), shards.X, (2, 3), "stability", n_init=5, random_state=0)
+    for rank in found:
+        for name, models in whole.items():
+            for mine, its in zip(rank[name], models, strict=True):
+                same_fit(mine, shards.published(its))
+        assert rank["halves"][0] == chosen.reason
+        for k, model in chosen.models.items():
+            same_fit(rank["halves"][1][k], shards.published(model))
+        assert rank["sent"] == 0 and rank["failed"] == ("the disk is full", ["in rank 1 of 2"])
+    assert found[0]["any"][:2] == found[1]["any"][:2]
+    np.testing.assert_array_equal(found[0]["any"][2], found[1]["any"][2])
+
+
+def same_fit(mine, its):
+    assert mine.keys() == its.keys() and mine["n_iter_"] == its["n_iter_"]
+    for name in (
+        "embedding_",
+        "loss_",
+        "objective",
+        *(n for n in its if n in ("restarts loss", "restarts embeddings")),
+    ):
+        equal(mine[name], its[name])
+    for U, V in zip(mine["factors_"], its["factors_"], strict=True):
+        equal(U, V)
 
 
 def test_without_a_process_group(monkeypatch):

@@ -57,6 +57,7 @@ class Watch:
         name = [str(uuid4())]  # of no watch before this one, in the same store
         dist.broadcast_object_list(name, self.first, self.group)
         self.store = dist.PrefixStore(f"nnfactor/{name[0]}", dist.distributed_c10d._get_default_store())
+        self.meetings = 0
         self.signs, self.place = 0, (0, False)  # written by one thread each
         self.verdict: dict[str, list[int]] | None = None
         self._tell()
@@ -79,13 +80,42 @@ class Watch:
         try:
             send(self.group)
         except RuntimeError as error:
-            raise self._explain(error, time.monotonic() - begun > 0.99 * self.wait) from error
+            is_late = time.monotonic() - begun > 0.99 * self.wait
+            raise self._explain(error, lambda: self._find_missing(is_late)) from error
         self.place = self.place[0], False
 
     def tell_all(self, told: list[Any]) -> None:
         """Send what the first process has in a list; the others wait for it as long as their own group does."""
         with _meeting(self.given):
             dist.broadcast_object_list(told, self.first, self.given)
+
+    def meet(self) -> None:
+        """Wait until all processes are here, however long they compute, as long as they give signs of life.
+
+        Raises
+        ------
+        LostProcess
+            One has given none within the limit.
+        """
+        self.meetings += 1
+        here = [f"meeting {self.meetings}, {rank}" for rank in range(self.size)]
+        newest: dict[int, tuple[int, float]] = {}  # the last sign, and when it was seen to be new
+        lost: list[int] = []
+        try:
+            self.store.set(here[self.rank], "")
+            while not self.store.check(here):
+                now = time.monotonic()
+                for rank, sign in enumerate(self._read_signs()):
+                    if rank not in newest or newest[rank][0] != sign[0]:
+                        newest[rank] = sign[0], now
+                lost = [
+                    r for r in range(self.size) if now - newest[r][1] > self.wait and not self.store.check([here[r]])
+                ]
+                if lost or self.verdict is not None:
+                    raise RuntimeError("no sign of life")
+                time.sleep(self.period / 4)
+        except RuntimeError as error:
+            raise self._explain(error, lambda: {"ended": lost, "silent": []}) from error
 
     def _tell(self) -> None:
         """Give a sign of life."""
@@ -113,11 +143,11 @@ class Watch:
         names = [f"{rank}" for rank in range(self.size)]
         return [json.loads(self.store.get(name)) if self.store.check([name]) else (0, 0, False) for name in names]
 
-    def _explain(self, error: RuntimeError, is_late: bool) -> LostProcess:
+    def _explain(self, error: RuntimeError, find: Callable[[], dict[str, list[int]]]) -> LostProcess:
         """Find who is missing, agree on it with the others, and say it."""
         try:
             if self.verdict is None:
-                self.store.compare_set("verdict", "", json.dumps(self._find_missing(is_late)))
+                self.store.compare_set("verdict", "", json.dumps(find()))
                 self._learn()
             self._wait_for_readers()
         except RuntimeError:  # the store has ended: it was in the first process, unless torchrun keeps it
@@ -129,11 +159,8 @@ class Watch:
         ended, silent = (_name(self.verdict[kind], self.size) for kind in ("ended", "silent"))
         told = [f"{ended} ended"] if ended else []
         told += [f"{silent} did not answer within {self.limit:g} s"] if silent else []
-        return LostProcess(
-            f"{' and '.join(told)} while the others waited for {'its' if len(ranks) == 1 else 'their'} part of a sum; "
-            "nothing was fitted. What it printed itself says why",
-            ranks,
-        )
+        waited = f"while the others waited for {'it' if len(ranks) == 1 else 'them'}"
+        return LostProcess(f"{' and '.join(told)} {waited}; nothing was fitted. What it printed itself says why", ranks)
 
     def _find_missing(self, is_late: bool) -> dict[str, list[int]]:
         """List the processes that have not come to the message in which this one waits.

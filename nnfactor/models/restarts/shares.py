@@ -8,22 +8,22 @@ import numpy as np
 import torch
 from sklearn.base import clone
 
-from ..core.solve.history.result import find_best
-from ..models.shared.fitting import draw_seeds
-from ..models.shared.parameters import GivenSeeds
+from ...core.solve.history.result import find_best
+from ..shared.fitting import draw_seeds
+from ..shared.parameters import GivenSeeds
 
 
-def take_restarts(estimator: Any, seed: int, share: Sequence[int]) -> Any:
+def take_restarts(estimator: Any, seed: Any, share: Sequence[int]) -> Any:
     """Make an estimator, not fitted, that runs some of the restarts which `random_state=seed` begins.
 
-    The first restart of all begins as `init` says, all others at random.
+    The first restart of all begins as `init` says, all others at random. Instead of the seed, seeds of all restarts.
     """
     seeds = draw_seeds(clone(estimator).set_params(random_state=seed))
     made = clone(estimator).set_params(n_init=len(share), random_state=GivenSeeds([seeds[r] for r in share]))
     return made if 0 in share else made.set_params(init="random")
 
 
-def join_restarts(estimator: Any, seed: int, fits: Mapping[tuple[int, ...], Any]) -> Any:
+def join_restarts(estimator: Any, seed: Any, fits: Mapping[tuple[int, ...], Any]) -> Any:
     """Join fits of `take_restarts`, by the restarts that each has run; their best is what a single fit publishes."""
     shares = sorted(fits)
     restarts = [r for share in shares for r in share]

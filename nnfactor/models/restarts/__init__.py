@@ -1,0 +1,1 @@
+"""Restarts of fits that are computed apart: by workers, or by processes."""
