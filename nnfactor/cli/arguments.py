@@ -260,6 +260,17 @@ def _add_info(parser: Parser) -> None:
     parser.add_argument("path", metavar="FILE_OR_RESULT")
     parser.add_argument("--key", help="which array of a file with several")
     parser.add_argument("--long", action="store_true", default=None, help="a text file lists entries")
+    group = parser.add_argument_group("memory")
+    group.add_argument(
+        "--memory",
+        action="store_true",
+        help="say what a fit to a data file needs, without reading the file, and what fits",
+    )
+    group.add_argument("--model", default="NMF", help="the model of the fit (default: NMF)")
+    group.add_argument("-k", nargs=1, metavar="RANK", help="its number of components (default: 10)")
+    group.add_argument("--n-init", type=int, default=1, help="its restarts (default: 1)")
+    group.add_argument("--dtype", choices=("float32", "float64"), help="its precision (default: that of the file)")
+    group.add_argument("--max-bytes", metavar="SIZE", help="the size that the fit is told (default: one that would do)")
 
 
 def _add_export(parser: Parser) -> None:

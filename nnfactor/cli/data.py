@@ -3,7 +3,7 @@
 import hashlib
 from argparse import Namespace
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +11,17 @@ import numpy as np
 
 import nnfactor
 
+from ..core.arrays import float_type
 from ..io import Table, open_data, read_data, read_labels
 from ..io.blocks import can_be_opened
+from ..io.data_files import read_rows
 from ..io.file_kinds import split_column
 from ..io.label_files import KINDS
 from ..selection.arrays import as_indexable, take
 from .arguments import read_size
 from .errors import UserError
 from .logs import LOGGER
+from .memory.needs import refuse_too_large
 
 LISTS = ("CoTraining", "Coupled", "PARAFAC2", "PairwiseCoRegularizedSpectral", "SULF")  # `fit` takes a list of arrays
 
@@ -31,6 +34,8 @@ OF_SAMPLES = ("CoTraining", "PairwiseCoRegularizedSpectral", "SULF")  # all file
 NO_NAMES = "-"  # in place of a file: the dimension has those of the data file
 
 SMALL = 2**16  # bytes of a file of a large folder up to which it is read: what describes the arrays
+
+LARGE = 2**24  # numbers of an array that is converted as it is read
 
 WHOLE = 2**30  # bytes of a file up to which its checksum reads all of it
 
@@ -127,12 +132,27 @@ def _read(path: str, arguments: Namespace, column: str | None, opened: bool = Fa
         raise UserError(f"{asked[0]} goes with files that are read whole; leave --max-bytes out")
     if opened or getattr(arguments, "max_bytes", None):
         return open_data(path, key=arguments.key, labels=apart, names=names)
-    table = read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, names=names, **layout)
+    refuse_too_large(Path(path), arguments.key)
+    table = (
+        _read_as_floats(path, arguments.key, names) if not (apart or arguments.long or any(layout.values())) else None
+    )
+    table = table or read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, names=names, **layout)
     if not arguments.transpose:
         return table
     if len(table.values.shape) != 2:
         raise UserError(f"--transpose is for matrices; {path} has {len(table.values.shape)} dimensions")
     return Table(table.values.T, table.names[::-1], {}, table.source)
+
+
+def _read_as_floats(path: str, key: str | None, names: Any) -> Table | None:
+    """Read whole numbers and half precision of a large array as the floats they become: not both are held."""
+    if Path(path).suffix not in (".h5", ".hdf5", ".zarr"):
+        return None
+    table = open_data(path, key=key, names=names)
+    dtype = np.dtype(float_type(table.values.dtype))
+    if hasattr(table.values, "nnz") or table.values.dtype == dtype or not np.prod(table.values.shape) > LARGE:
+        return None
+    return replace(table, values=read_rows(table.values, dtype))
 
 
 def column_of(labels: str | None, data: str) -> str | None:

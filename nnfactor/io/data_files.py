@@ -7,6 +7,7 @@ message names the one that is missing.
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from .labels import as_labels, check_columns
 from .table import Table
 from .text_tables import Layout, read_long_table, read_names, read_text_table
 from .xarray_objects import read_netcdf
+
+PIECE = 2**24  # bytes that are read at once, in whole chunks
 
 Labels = str | Sequence[str] | None
 
@@ -230,7 +233,17 @@ def frame_table(frame: Any, path: Path, labels: Sequence[str]) -> Table:
 
 def _read_h5(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
     with need("h5py", path).File(path, "r") as file:
-        return unnamed(file[choose(datasets(file), key, path)][()], path)
+        return unnamed(read_rows(file[choose(datasets(file), key, path)]), path)
+
+
+def read_rows(stored: Any, dtype: Any = None) -> np.ndarray:
+    """Read an array of a file some rows at a time, as numbers of another dtype: never is it there twice."""
+    first = (getattr(stored, "chunks", None) or (1,))[0]
+    step = max(1, PIECE // max(1, first * prod(stored.shape[1:]) * stored.dtype.itemsize)) * first
+    found = np.empty(stored.shape, stored.dtype if dtype is None else dtype)
+    for start in range(0, stored.shape[0], step):
+        found[start : start + step] = stored[start : start + step]
+    return found
 
 
 def datasets(file: Any) -> list[str]:
@@ -241,7 +254,11 @@ def datasets(file: Any) -> list[str]:
 
 
 def _read_zarr(path: Path, key: str | None, labels: Sequence[str] = ()) -> Table:
-    return read_anndata(path, key, labels) if holds_anndata(path) else unnamed(open_zarr(path, key, labels)[...], path)
+    return (
+        read_anndata(path, key, labels)
+        if holds_anndata(path)
+        else unnamed(read_rows(open_zarr(path, key, labels)), path)
+    )
 
 
 def holds_anndata(path: Path) -> bool:

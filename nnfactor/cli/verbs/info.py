@@ -6,12 +6,15 @@ from pathlib import Path
 from ...io import load, read_data
 from ..errors import UserError
 from ..folder import ResultFolder
+from ..memory.needs import state_need
 
 
 def run(arguments: Namespace, parameters: dict[str, str]) -> int:
     """Describe what a path holds, on standard output."""
     path = Path(arguments.path)
-    if path.is_dir() and (path / "metadata.json").exists():
+    if arguments.memory:
+        print("\n".join(state_need(path, arguments)))
+    elif path.is_dir() and (path / "metadata.json").exists():
         print(describe_folder(ResultFolder.open(path)))
     elif path.is_dir() and path.suffix != ".zarr":
         raise UserError(f"{path} is no result folder: it has no metadata.json")

@@ -23,7 +23,7 @@ from ...core.data.base import Data
 from ...core.data.stacked import Stacked
 from ...core.factors import pad_columns, sort_components
 from ...core.solve import init
-from ...core.solve.memory_budget import bytes_per_problem, problems_per_batch
+from ...core.solve.memory_budget import MANY, bytes_per_problem, problems_per_batch, refuse_without_room
 from ...core.solve.run import Method, strict_precision
 from ...core.solve.run_parts import concatenate_runs, split_run
 from ...core.terms.base import Weight
@@ -272,6 +272,9 @@ def run_batch(
     stacked = any(m.inputs is not first.inputs for m in batch)
     copies = sum(X.entries_read * X.dtype.itemsize for X in first.model.data) if stacked else 0
     bytes_each = lambda: first.model.problem_bytes() + copies
+    rows = sum(X.rows_per_problem for X in first.model.data)
+    if rows * first.model.rank > MANY:
+        refuse_without_room(rows, first.model.rank, data.dtype.itemsize, data.device)
     single = len(problems) == 1 and max_bytes is None
     size = 1 if single else data.sums.least(problems_per_batch(len(problems), bytes_each(), data.device, max_bytes))
     size = size if checkpoint is None else checkpoint.recall("size of batches", size)

@@ -1,0 +1,1 @@
+"""Memory that a run needs, before it begins."""
