@@ -49,6 +49,7 @@ T = np.einsum("ik,jk,lk->ijl", R.random((29, 3)), R.random((6, 3)), R.random((5,
 S = sp.random_array((60, 18), density=0.2, rng=R, format="csr")
 FEW = sp.random_array((60, 18), density=0.05, rng=R, format="csr")
 ST = np.where(R.random(T.shape) < 0.3, T, 0.0)
+G = knn_graph(X, 3).adjacency
 H = np.where(R.random(X.shape) < 0.2, np.nan, X)
 LOOSE = {"random_state": 0, "max_iter": 8, "tol": 0}
 SETTLES = {"random_state": 0, "tol": 3e-3, "max_iter": 60}
@@ -72,6 +73,7 @@ FITS = {
     "l1": (X, None, lambda: NMF(3, init="random", normalize="l1", **LOOSE)),
     "penalties": (X, None, lambda: NMF(4, penalties={"V": [L1(0.05)], "U1": [L2(0.1)]}, init="random", **LOOSE)),
     "missing": (H, np.ma.masked_invalid, lambda: NMF(4, init="random", **LOOSE)),
+    "graph": (X, None, lambda: GraphNMF(4, graph=G, init="random", **LOOSE)),
     "kl": (X, None, lambda: NMF(4, init="random", **KL, **LOOSE)),
     "kl mu": (X, None, lambda: NMF(4, init="random", solver="mu", n_init=2, **KL, **SETTLES)),
     "beta": (X, None, lambda: NMF(3, init="random", loss=1.5, **LOOSE)),
@@ -88,7 +90,6 @@ FITS = {
 
 Y = np.where(R.random(37) < 0.6, R.integers(0, 3, 37), -1)
 NAMED = [None if c < 0 else "abc"[c] for c in Y]
-G = knn_graph(X, 3).adjacency
 B = (lambda A: A + A.T)(sp.random_array((37, 37), density=0.1, rng=R, format="csr"))
 MOST = np.where(R.random(X.shape) < 0.75, np.nan, X)
 BROAD = np.where(R.random((37, 900)) < 0.03, np.nan, X @ R.random((14, 900)))
@@ -323,17 +324,19 @@ def deal(rank, size):
 
 def count_messages(rank, size):
     """Count the messages of one more sweep, for fits of 20 and of 21 sweeps, and how long they are."""
-    found, reduce = {}, dist.all_reduce
-    for name in ("hals", "mu", "auto", "kl", "tensor", "penalties", "missing"):
+    found, reduce, gather = {}, dist.all_reduce, dist.all_gather
+    for name in ("hals", "mu", "auto", "kl", "tensor", "penalties", "missing", "graph"):
         A, convert, make = FITS[name]
         rows = A[own_rows(A.shape[0], rank, size)]
         data, lengths = Sharded(convert(rows) if convert else rows), []
         for sweeps in (21, 22):
             sent = []
             dist.all_reduce = lambda flat, *rest, sent=sent: (sent.append(flat.numel()), reduce(flat, *rest))
-            make().set_params(max_iter=sweeps, verbose=0, tol=1e-30, normalize=None).fit(data)
+            dist.all_gather = lambda parts, own, *rest, sent=sent: (sent.append(own.numel()), gather(parts, own, *rest))
+            model = make().set_params(max_iter=sweeps, verbose=0, tol=1e-30)
+            (model.set_params(normalize=None) if hasattr(model, "normalize") else model).fit(data)
             lengths.append(sent)
-        dist.all_reduce = reduce
+        dist.all_reduce, dist.all_gather = reduce, gather
         longer, shorter = (list(sorted(sent)) for sent in lengths[::-1])
         for length in shorter:
             longer.remove(length)
@@ -369,6 +372,7 @@ def refuse(rank, size):
         "graph": lambda: GraphNMF(2, graph=G[own_rows(len(X), rank, size)][: -rank or None]).fit(good),
         "labels": lambda: NGE(2).fit(good, Y[own_rows(len(X), rank, size)] if rank else None),
         "start": lambda: NMF(2, init=(np.ones((len(A) + rank, 2)), np.ones((14, 2)))).fit(good),
+        "sketch": lambda: NMF(2, sketch=True).fit(good),
         "batches": lambda: NMF(2, batch_size=3).fit(good),
         "fixed": lambda: NMF(2, fixed={"V": KNOWN[: len(A) - rank]}).fit(good),
         "fixed, one": lambda: NMF(2, fixed={"V": KNOWN[: len(A), :2] * (1 - 2 * rank)}).fit(good),

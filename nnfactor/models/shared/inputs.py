@@ -228,8 +228,10 @@ def take_shard(estimator: Any, X: Any, reset: bool, weights: Any = None) -> Any:
         raise ValueError(f"X is Sharded, which {name} does not take; NMF, NTF or NGE do, or hand in one array")
     if weights is not None:
         raise ValueError("weights are of the rows of each process, and X is Sharded: use Sharded(X, weights=...)")
-    if getattr(estimator, "batch_size", None) is not None:
-        raise ValueError("batch_size needs all samples in one process, and X is Sharded; leave it out")
+    asked = {"batch_size": getattr(estimator, "batch_size", None) is not None}
+    asked["sketch"] = bool(getattr(estimator, "sketch", False))
+    for parameter in (p for p, used in asked.items() if used):
+        raise ValueError(f"{parameter} needs all samples in one process, and X is Sharded; leave it out")
     if X.weighted and not hasattr(estimator, "missing"):
         raise ValueError(f"X has weighted or missing entries, which {name} does not take")
     return X.split() if takes == "split" and not _couples_samples(estimator) else X.gathered()

@@ -111,6 +111,7 @@ def test_a_sweep_sends_one_flat_message(tmp_path):
     k, m = 4, 14
     expected = {"hals": [m * k + k * k], "mu": [m * k + k * k], "auto": [1, m * k + k * k], "kl": [m * k + k]}
     expected["penalties"] = expected["missing"] = expected["auto"]
+    expected["graph"] = [m * k, 21 * k]  # X U of all rows, each process sending as many as the largest has
     expected["tensor"] = [1, 5 * 3, 6 * 3 + 3 * 3]
     assert found == [expected] * 2
 
@@ -137,6 +138,7 @@ def test_what_needs_all_samples_is_refused_by_name_in_all_processes(tmp_path):
         "graph": "graph: rank 1 gives 20 rows",
         "labels": "y: rank 1 gives 21 rows, and rank 0 nothing",
         "start": "init: V: rank 1 gives 22 rows",
+        "sketch": "sketch needs",
         "batches": "batch_size needs",
         "fixed": "fixed['V']: rank 1 gives 20 rows",
         "fixed, one": "rank 1: fixed['V'] must hold finite numbers >= 0",
