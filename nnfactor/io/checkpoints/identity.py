@@ -88,7 +88,8 @@ def measure(data: Data) -> list[float]:
     Every sample has weights of its own, so that their order counts.
     """
     draw = torch.Generator("cpu").manual_seed(0)
-    weights = torch.rand(data.shape[0], 3, generator=draw, dtype=torch.float64).to(data.device, data.dtype)
+    drawn = torch.rand(data.shape[0], 3, generator=draw, dtype=torch.float64, device="cpu")
+    weights = drawn.to(data.device, data.dtype)
     rows = as_factor(weights) if data.sums.held is None else data.sums.own(weights)
     ones = [torch.ones(d, 3, dtype=data.dtype, device=data.device) for d in data.shape[1:]]
     P = data.mttkrp([rows, *ones], 1).double()
