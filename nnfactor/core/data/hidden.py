@@ -61,13 +61,11 @@ def _split(
 ) -> tuple[Any, Weigh | None, bool]:
     """Return what `hide` does, and whether any entry counts."""
     if isinstance(X, Data):
+        if not X.in_memory and not X.weighted and (weights is not None or missing is not None):
+            X = cast(Any, X).hidden(missing, weights, zeros_are_free)
+            return X, None, not X.weighted or cast(Any, X).facts.counts
         if weights is not None:
-            raise ValueError("weights go with arrays; X is Data. Hand in what it was made of")
-        if missing is not None and not X.in_memory:
-            raise ValueError(
-                f"missing={missing!r} goes with arrays in memory; X is {type(X).__name__}, whose blocks have no "
-                "missing entries. Fill them, leave missing out, or hand in an array"
-            )
+            raise ValueError("weights go with arrays, or with data in blocks; X is Data. Hand in what it was made of")
         return X, None, True
     weights = None if weights is None else _read_weights(weights, X, shape or X.shape)
     if is_sparse(X):

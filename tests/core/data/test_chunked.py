@@ -338,10 +338,6 @@ def test_what_needs_all_samples_is_refused_by_name_where_they_do_not_fit():
     np.testing.assert_allclose(GraphNMF(3, **told).fit(fits()).embedding_, graph.embedding_, rtol=1e-6, atol=1e-9)
     given = GraphNMF(3, graph=graph.graph_, **told).fit(small())
     np.testing.assert_allclose(given.embedding_, graph.embedding_, rtol=1e-6, atol=1e-9)
-    with pytest.raises(ValueError, match="missing='nan' goes with arrays in memory; X is Chunked"):
-        NMF(3, missing="nan").fit(small())
-    with pytest.raises(ValueError, match="weights go with arrays"):
-        NMF(3).fit(small(), weights=X)
 
 
 @pytest.mark.parametrize("loss", ["frobenius", "kullback-leibler", "itakura-saito"])

@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from ...arrays import float_type
-from ..base import Data, slices, sum_of
+from ..base import Data, slices
 from ..dense import floor_of
 from .blocks import Blocks, summarize
+from .hidden import WeightedBlocks
+from .products import InBlocks
 from .sources import Selected, Source, as_source
 
 
-class Chunked(Data):
+class Chunked(InBlocks):
     """Data larger than memory: blocks of rows are read anew for every product, one ahead of the one in use.
 
     Every model takes them that needs sums and products only. What needs all samples at once (graphs and kernels made of
@@ -58,8 +60,6 @@ class Chunked(Data):
     (100, 3)
     """
 
-    in_memory = False
-
     def __init__(
         self,
         source: Any,
@@ -97,10 +97,6 @@ class Chunked(Data):
         facts, largest = self.cache("facts", (), lambda: summarize(self._blocks, self.read_in))
         self.cache("summary", (), lambda: facts[:4])
         return facts, largest
-
-    def entries(self) -> Iterator[Tensor]:
-        """Iterate over the stored entries; a piece is valid until the next is asked for."""
-        return (X for _, block in self.blocks() for X in block.entries())
 
     def smallest(self) -> float:
         """Find the smallest entry, stored or not."""
@@ -163,47 +159,34 @@ class Chunked(Data):
         other._blocks.factor, other._blocks.buffers = factor or self._blocks.factor, self._blocks.buffers
         return other
 
-    def times(self, F: Tensor) -> Tensor:
-        """Multiply the matrix by `F`, block by block, component-major."""
-        product = F.new_empty(*F.shape[:-2], F.shape[-1], self.shape[0])
-        for rows, block in self.blocks():
-            product[..., rows] = block.times(F).mT
-        return product.mT
-
-    def times_transposed(self, F: Tensor) -> Tensor:
-        """Multiply the transposed matrix by `F`: a sum over the blocks.
-
-        It reads them from the last to the first: of a file partly in the system's cache, a pass finds what the one
-        before has left there.
-        """
-        return _add((block.times_transposed(F[..., rows, :]),) for rows, block in self.blocks(backwards=True))[0]
-
-    def divergence(self, factors: Sequence[Tensor], beta: float) -> Tensor:
-        """Sum the divergences of the blocks."""
-        return sum_of(block.divergence(Fs, beta) for block, Fs in self._with_factors(factors, beta))
-
-    def ratio_products(self, factors: Sequence[Tensor], mode: int, beta: float) -> tuple[Tensor, Tensor]:
-        """Join the rows, or add the sums, of the blocks."""
-        each = (block.ratio_products(Fs, mode, beta) for block, Fs in self._with_factors(factors, beta))
-        if mode:
-            minus, plus = _add(each)
-            return minus, plus
-        V = factors[0]
-        joined = [V.new_empty(*V.shape[:-2], V.shape[-1], V.shape[-2]) for _ in range(2)]
-        start = 0
-        for parts in each:
-            rows = slice(start, start := start + parts[0].shape[-2])
-            for whole, part in zip(joined, parts, strict=True):
-                whole[..., rows] = part.mT  # that of Kullback-Leibler is one row, the same for all
-        return joined[0].mT, joined[1].mT
-
     def _with_factors(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[Data, list[Tensor]]]:
         """Give each block with its rows of V."""
-        V, *others = factors
         if beta != 2:
             self._inspect()
-        for rows, block in self.blocks():
-            yield block, [V[..., rows, :], *others]
+        return super()._with_factors(factors, beta)
+
+    def hidden(self, missing: str | None, weights: Any, zeros_are_free: bool) -> Data:
+        """Return the same data with missing entries or weights, which a pass looks for; these if there are none."""
+        if missing == "unstored" and not self.is_sparse:
+            raise ValueError(
+                "missing='unstored' is for sparse X, but X is dense; use missing='nan' and NaN, or weights"
+            )
+        if weights is not None:
+            if tuple(weights.shape) != self.shape:
+                raise ValueError(f"weights has shape {tuple(weights.shape)}; it must be that of X, {self.shape}")
+            values = weights.source if isinstance(weights, Chunked) else weights
+            weights = type(self)(values, n_rows=self.n_rows, dtype=self.dtype, device=self.device)
+        found = WeightedBlocks(self, weights, missing, zeros_are_free)
+        return found if found.facts.hides else self
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether blocks are sparse."""
+        return self.source.is_sparse
+
+    def limit(self) -> float:
+        """Bytes that buffers may take."""
+        return self._blocks.limit()
 
     def __getstate__(self) -> dict[str, Any]:
         """Say what makes these data others than those of another source; for digests."""
@@ -211,18 +194,6 @@ class Chunked(Data):
 
     def __reduce__(self) -> Any:
         return _restore, (self.source, self.max_bytes, self.asked, self.dtype, str(self.device), self._blocks.factor)
-
-
-def _add(each: Any) -> list[Tensor]:
-    """Add the sums of all blocks in place; those of the first must be new tensors."""
-    totals: list[Tensor] = []
-    for parts in each:
-        if totals:
-            for total, part in zip(totals, parts, strict=True):
-                total.add_(part)
-        else:
-            totals = list(parts)
-    return totals
 
 
 def _restore(source: Source, max_bytes: int, n_rows: int, dtype: torch.dtype, device: str, factor: float) -> Chunked:
