@@ -43,7 +43,10 @@ def _run(request: Request, processes: Processes) -> None:
     path = Path(words.output_dir) / (words.name or f"{stem_of(words.data[0])}_{words.model}")
     plan = request.plan(given)
     plan["seed"] = processes.same(lambda: _seed(words.seed, path, plan))
-    told = {"command": ["nnfactor", *sys.argv[1:]], "data": [_describe(table, words) for table in given.tables]}
+    told = {
+        "command": ["nnfactor", *sys.argv[1:]],
+        "data": [_describe(table, words, processes.size) for table in given.tables],
+    }
     processes = choose_split(processes, request.n_jobs, request.estimator, given)
     with tell(words.quiet):
         size = read_size(words.max_bytes) if words.max_bytes else None
@@ -67,9 +70,8 @@ def _run(request: Request, processes: Processes) -> None:
             finish(folder, work, given, pictures=not words.no_plots)
 
 
-def _describe(table: Table, words: Namespace) -> str:
-    """Say what was read; of a file that is read in blocks or parts what is known without reading it."""
-    n = words.processes or words.gpus or 1
+def _describe(table: Table, words: Namespace, n: int) -> str:
+    """Say what n processes read; of a file that is read in blocks or parts what is known without reading it."""
     if not words.max_bytes and n == 1:
         return repr(table)
     how = f"read in blocks within {words.max_bytes}" if words.max_bytes else "read by"
