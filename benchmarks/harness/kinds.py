@@ -28,6 +28,7 @@ KINDS = {
     "batch_speed": "benchmarks.experiments.batch_speed",
     "device": "benchmarks.experiments.device.experiment",
     "dpca": "benchmarks.experiments.dpca",
+    "growth": "benchmarks.experiments.growth.experiment",
     "kernel_nmf": "benchmarks.experiments.kernel_nmf",
     "kernel_nmf_time": "benchmarks.experiments.kernel_nmf_time",
     "label_models": "benchmarks.experiments.label_models",

@@ -750,6 +750,7 @@ def test_quick_variants_need_no_folder(path):
     parameters = configs.load(path, variants=["quick"]).parameters
     if path.stem in (
         "device",
+        "growth",
         "larger_than_memory",
         "missing",
         "multiway",
