@@ -53,7 +53,7 @@ def launch(argv: Sequence[str], size: int) -> int:
         try:
             killed = _wait(children)
         except BaseException:
-            _end(children)
+            _end(children, GRACE)  # Ctrl-C reaches them, too; they save what they have
             raise
         finally:
             for child in children:
@@ -97,8 +97,11 @@ def _wait(children: Sequence[subprocess.Popen[bytes]]) -> set[int]:
     return set()
 
 
-def _end(children: Sequence[subprocess.Popen[bytes]]) -> None:
-    """End processes: politely, and two seconds later by force."""
+def _end(children: Sequence[subprocess.Popen[bytes]], grace: float = 0.0) -> None:
+    """End processes: after some seconds of grace politely, and two seconds later by force."""
+    until = time.monotonic() + grace
+    while time.monotonic() < until and any(child.poll() is None for child in children):
+        time.sleep(0.05)
     for child in children:
         child.terminate()
     until = time.monotonic() + 2
