@@ -83,8 +83,6 @@ class Request:
         words = self.words
         if not words.data:
             raise UserError(told_without_data(words))
-        if words.max_bytes and words.verb == "select-rank":
-            raise UserError("--max-bytes is for fit and transform; parts of a choice of a rank are held in memory")
         names = rank_names(find_model(words.model))
         if "random_state" in self.parameters:
             raise UserError("--random-state is --seed here")

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from math import frexp
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,8 @@ from ..core.labels import to_host
 
 def as_indexable(X: Any, sample_shape: Any = None) -> Any:
     """Read data as numpy (masks are kept), torch, or scipy CSR, whose parts can be taken; samples in their shape."""
+    if isinstance(X, Data) and not X.in_memory and hasattr(X, "part"):
+        return X
     if isinstance(X, Data):
         raise TypeError(f"X is {type(X).__name__}, of which no blocks can be taken; hand in the array it was made of")
     if is_sparse(X):
@@ -34,12 +36,16 @@ def divide(X: Any, scale: float) -> Any:
     """Divide data by a power of two, twice by about its root: one over it may leave the range. 1: the very data."""
     if scale == 1:
         return X
+    if isinstance(X, Data):
+        return X.scaled(1 / scale)
     digits = frexp(scale)[1] - 1
     return X * 2.0 ** -(digits // 2) * 2.0 ** -(digits - digits // 2)
 
 
 def take(X: Any, at: np.ndarray, mode: int) -> Any:
-    """Copy the slices `at` of a mode."""
+    """Copy the slices `at` of a mode; of data in blocks name them."""
+    if isinstance(X, Data):
+        return cast(Any, X).part(at, mode)
     if isinstance(X, Tensor):
         index = torch.from_numpy(at).to(X.device)
         return (X.coalesce() if X.layout == torch.sparse_coo else X).index_select(mode, index)
@@ -50,6 +56,8 @@ def take(X: Any, at: np.ndarray, mode: int) -> Any:
 
 def swap(X: Any) -> Any:
     """Exchange the first two modes: a view, or CSR."""
+    if isinstance(X, Data):
+        return cast(Any, X).turned()
     if isinstance(X, Tensor):
         return X.transpose(0, 1)
     return sp.csr_array(X.T) if is_sparse(X) else X.swapaxes(0, 1)
@@ -70,6 +78,8 @@ def scale_fixed(fixed: Mapping[str, Any] | None, by: Sequence[np.ndarray]) -> Ma
 
 def scale_modes(X: Any, by: Sequence[np.ndarray]) -> Any:
     """Multiply every slice of every mode by a number; a copy, at least float32."""
+    if isinstance(X, Data):
+        return cast(Any, X).scaled_by(by)
     if is_sparse(X):
         places, values = _stored(X)
         for index, numbers in zip(places, by, strict=True):

@@ -85,7 +85,7 @@ def draw_blocks(
     estimators: Sequence[NMF], X: Any, weights: Any, random: np.random.RandomState
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Draw pairs of rows and columns to hold out; a round holds out every row and every column once."""
-    sides = [np.array_split(random.permutation(d), min(d, GROUPS)) for d in X.shape[:2]]
+    sides = [[np.sort(at) for at in np.array_split(random.permutation(d), min(d, GROUPS))] for d in X.shape[:2]]
     turns = max(map(len, sides))
     pairs = [(a % len(sides[0]), (a + shift) % len(sides[1])) for shift in range(ROUNDS) for a in range(turns)]
     folds = [(sides[0][a], sides[1][b]) for a, b in dict.fromkeys(pairs)]

@@ -16,6 +16,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
 from ..core.data.distributed.watch import Watch
+from ..core.data.base import Data
 from ..core.labels import encode_labels
 from ..models.factorization.nmf import NMF
 from ..models.restarts.dealt import same
@@ -70,6 +71,8 @@ class RankStudy:
         halves = chosen == "stability" and can_resample(estimator, X)
         if halves or chosen in DRAW:
             X = as_indexable(X, getattr(estimator, "sample_shape", None))
+        if isinstance(X, Data) and chosen in DRAW:
+            _check_blocks(estimator, X, chosen, weights)
         own = estimator.n_init if estimator.n_init > 1 else PARTS if chosen == "stability" else RESTARTS
         seed, runs = int(random.randint(2**31 - 1)), n_init or own
         study = cls(estimator, X, weights, ranks, chosen, RESTARTS if halves else runs, seed, (), y)
@@ -141,6 +144,18 @@ def _choose(estimator: Any, X: Any, criterion: str) -> str:
     if isinstance(estimator, NMF):
         return "speckled" if able and (tensor or _of_all_data(estimator)) else "bicross"
     return "speckled" if able else "stability"
+
+
+def _check_blocks(estimator: Any, X: Data, criterion: str, weights: Any) -> None:
+    """Refuse what parts of data in blocks cannot be: single entries, tensors, hidden entries."""
+    why = "criterion='speckled' hides single entries" if criterion == "speckled" else None
+    why = why or (f"X has {X.order} modes" if X.order > 2 else None)
+    why = why or ("entries are missing or have weights" if weights is not None or estimator.missing else None)
+    if why:
+        raise ValueError(
+            f"X is {type(X).__name__}, and {why}: of data in blocks only whole rows and columns of a plain matrix are "
+            "held out; use criterion='stability', or an array in memory"
+        )
 
 
 def _of_all_data(estimator: Any) -> list[str]:

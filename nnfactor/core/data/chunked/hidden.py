@@ -163,7 +163,7 @@ class WeightedBlocks(Weighted):
     def has_few(self, n_components: int) -> bool:
         """Whether so few entries count that exact blocks are faster, and their Gram of every row may be held."""
         grams = self.shape[0] * n_components**2 * self.dtype.itemsize
-        return grams <= self.source.limit() and super().has_few(n_components)
+        return grams <= self.source._blocks.limit() and super().has_few(n_components)
 
     def scaled(self, factor: float) -> Self:
         """Multiply the entries as they are read."""

@@ -143,7 +143,7 @@ class Selected:
 
 def as_source(values: Any) -> Source:
     """Make a source of what is sliced, of files of numpy or scipy, or of a list of these, one behind the other."""
-    if isinstance(values, Sliced | Joined | Selected):
+    if isinstance(values, Sliced | Joined | Selected) or (hasattr(values, "read_rows") and hasattr(values, "together")):
         return values
     if isinstance(values, list | tuple):
         if not values:

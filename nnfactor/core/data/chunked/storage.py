@@ -13,6 +13,7 @@ from ..base import Data, slices
 from ..dense import floor_of
 from .blocks import Blocks, summarize
 from .hidden import WeightedBlocks
+from .parts import Changed, Turned
 from .products import InBlocks
 from .sources import Selected, Source, as_source
 
@@ -153,10 +154,24 @@ class Chunked(InBlocks):
         inside = len(index) <= self.n_rows
         return self._blocks.copy_rows(index) if inside else self._like(Selected(self.source, index))
 
+    def part(self, at: np.ndarray, mode: int) -> Self:
+        """Give some rows (mode 0) or columns of a matrix (1), which stay where they are."""
+        return self._like(Changed(self.source, at) if mode else Selected(self.source, at))
+
+    def scaled_by(self, by: Sequence[np.ndarray]) -> Self:
+        """Multiply rows and columns of a matrix by numbers, as they are read."""
+        return self._like(Changed(self.source, by=by))
+
+    def turned(self) -> Data:
+        """Give the transposed matrix."""
+        return Turned(self)
+
     def _like(self, source: Source, factor: float | None = None) -> Self:
         rows = None if self.n_rows > source.shape[0] else self.n_rows
         other = type(self)(source, self.max_bytes, n_rows=rows, dtype=self.dtype, device=self.device)
-        other._blocks.factor, other._blocks.buffers = factor or self._blocks.factor, self._blocks.buffers
+        other._blocks.factor = factor or self._blocks.factor
+        if source.shape[1:] == self.shape[1:]:
+            other._blocks.buffers = self._blocks.buffers
         return other
 
     def _with_factors(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[Data, list[Tensor]]]:
@@ -183,10 +198,6 @@ class Chunked(InBlocks):
     def is_sparse(self) -> bool:
         """Whether blocks are sparse."""
         return self.source.is_sparse
-
-    def limit(self) -> float:
-        """Bytes that buffers may take."""
-        return self._blocks.limit()
 
     def __getstate__(self) -> dict[str, Any]:
         """Say what makes these data others than those of another source; for digests."""
