@@ -15,8 +15,8 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 
-from ..core.data.distributed.watch import Watch
 from ..core.data.base import Data
+from ..core.data.distributed.watch import Watch
 from ..core.labels import encode_labels
 from ..models.factorization.nmf import NMF
 from ..models.restarts.dealt import same
