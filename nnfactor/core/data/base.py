@@ -210,8 +210,16 @@ def summary(data: Data) -> Tensor:
     """Find the smallest and the largest stored entry, their sum and how many are not 0, in one pass (kept)."""
 
     def summarize() -> Tensor:
-        low, high, total, count = torch.stack([summarize_entries(X) for X in data.entries()]).unbind(1)
-        return torch.stack([low.min(), high.max(), total.sum(), count.sum()]).to(data.device)
+        # one small tensor kept for every piece would lie where its temporaries were: memory would grow with the data
+        low: Any = None
+        high: Any = None
+        sums: Any = None
+        for X in data.entries():
+            one = summarize_entries(X)
+            low = one[0].clone() if low is None else torch.minimum(low, one[0], out=low)
+            high = one[1].clone() if high is None else torch.maximum(high, one[1], out=high)
+            sums = one[2:].clone() if sums is None else sums.add_(one[2:])
+        return torch.cat([torch.stack([low, high]), sums]).to(data.device)
 
     return data.cache("summary", (), summarize)
 
