@@ -63,7 +63,30 @@ class GatheredSums(SampleSums):
         return found[..., first : first + self.processes.rows[self.processes.rank], :]
 
 
-class Gathered(Data):
+class OfShards:
+    """What both kinds of gathered data do with samples, which stay in their processes until they are asked for."""
+
+    shards: Any
+    local: Any
+
+    def entries(self) -> Iterator[Tensor]:
+        """Iterate over the entries of this process."""
+        return self.local.entries()
+
+    def samples(self) -> Any:
+        """Bring all samples, and their weights, to every process, where they fit."""
+        return bring_all(cast(Data, self), self.shards)
+
+    def scaled(self, factor: float) -> Any:
+        """Multiply the rows of every process by a number."""
+        return self.shards.scaled(factor).gathered()
+
+    def take(self, rows: Tensor) -> Any:
+        """Bring some samples, and their weights, to every process, in the order of the index."""
+        return bring(self.shards, rows)
+
+
+class Gathered(OfShards, Data):
     """Samples split over processes, as `Sharded`, for models that need the factor of all samples in one place.
 
     Every process has the same factors and improves them in the same way, so that terms and rules see one process with
@@ -93,22 +116,6 @@ class Gathered(Data):
         self.rows_per_problem, self.numbers = local.rows_per_problem + self.shape[0], numbers
         self.cache("summary", (), lambda: numbers[:4])
         self.cache("sqnorm", (), lambda: numbers[4])
-
-    def entries(self) -> Iterator[Tensor]:
-        """Iterate over the entries of this process."""
-        return self.local.entries()
-
-    def samples(self) -> Any:
-        """Bring all samples to every process, where they fit."""
-        return bring_all(self, self.shards)
-
-    def scaled(self, factor: float) -> Any:
-        """Multiply the rows of every process by a number."""
-        return self.shards.scaled(factor).gathered()
-
-    def take(self, rows: Tensor) -> Any:
-        """Bring some samples to every process, in the order of the index."""
-        return bring(self.shards, rows)
 
     def by_samples(self) -> Data:
         """Give the same entries with a sample in each row."""
@@ -168,7 +175,7 @@ class Gathered(Data):
         return prod(self.shape[1 : self.cut])
 
 
-class GatheredWeighted(Weighted):
+class GatheredWeighted(OfShards, Weighted):
     """Weighted samples split over processes: `Gathered`, with what `Weighted` asks of the weights.
 
     Parameters
@@ -188,22 +195,6 @@ class GatheredWeighted(Weighted):
         self.base, self.processes, self.numbers = data, data.processes, numbers
         self.cache("summary", (), lambda: numbers[:4])
         self.cache("sqnorm", (), lambda: numbers[4])
-
-    def entries(self) -> Iterator[Tensor]:
-        """Iterate over the entries of this process."""
-        return self.local.entries()
-
-    def samples(self) -> Any:
-        """Bring all samples and what is seen of them to every process, where they fit."""
-        return bring_all(self, self.shards)
-
-    def scaled(self, factor: float) -> Any:
-        """Multiply the entries."""
-        return self.shards.scaled(factor).gathered()
-
-    def take(self, rows: Tensor) -> Any:
-        """Bring some samples and their weights to every process."""
-        return bring(self.shards, rows)
 
     def by_samples(self) -> Data:
         """Give the same entries and weights with a sample in each row."""
