@@ -86,7 +86,6 @@ WRONG = [  # words of a command line, and a part of what is told
     ("fit hole.npy -k 2 --max-bytes 1GB", "contains NaN: the first at"),
     ("fit negative.npy -k 2 --max-bytes 1GB --weights weights.npy", "--weights go with data in memory"),
     ("fit negative.npy -k 2 --max-bytes 1GB --transpose", "--transpose goes with files that are read whole"),
-    ("select-rank negative.npy -k 2:4 --max-bytes 1GB", "--max-bytes is for fit and transform"),
     ("fit good.csv good.csv -k 2 --model SULF --labels types.csv --max-bytes 1GB", "one data file of a model that"),
     ("fit two.npz -k 2", "several arrays"),
     ("fit two.npz --key c -k 2", "no 'c'"),

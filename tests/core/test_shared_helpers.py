@@ -8,7 +8,8 @@ from scipy.spatial.distance import cdist
 
 from nnfactor.core.arguments import nonnegative, one_of, positive, whole
 from nnfactor.core.factors import choose
-from nnfactor.core.graph.neighbors import gaussian, inner_products, median_length, squared_distances, store_like
+from nnfactor.core.graph.distances import gaussian, median_length, squared_distances, store_like
+from nnfactor.core.graph.neighbors import inner_products
 from nnfactor.core.labels import number_classes, to_host
 
 
