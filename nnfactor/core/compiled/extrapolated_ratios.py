@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from .flat_factors import Modes, contract, copy, factor, inlined, khatri_rao
-from .ratios import CHUNK, WIDTH, add_divergence, flatten, times_left, times_right
+from .ratios import CHUNK, LANES, WIDTH, add_divergence, flatten, times_left, times_right
 from .threads import call_in_parts, jit
 
 

@@ -72,7 +72,8 @@ def one_thread_of_blas() -> Iterator[None]:
     """
     with _single["lock"]:
         if not _single["callers"]:
-            _single["limit"] = _controller().limit(limits=1, user_api="blas")
+            _single["threads"] = [(library, library.get_num_threads()) for library in _blas_libraries()]
+            _set_threads([(library, 1) for library, n in _single["threads"] if n > 1])
         _single["callers"] += 1
     try:
         yield
@@ -80,14 +81,19 @@ def one_thread_of_blas() -> Iterator[None]:
         with _single["lock"]:
             _single["callers"] -= 1
             if not _single["callers"]:
-                _single["limit"].restore_original_limits()
+                _set_threads([(library, n) for library, n in _single["threads"] if n > 1])
 
 
-_single: dict[str, Any] = {"lock": Lock(), "callers": 0, "limit": None}
+_single: dict[str, Any] = {"lock": Lock(), "callers": 0, "threads": []}
+
+
+def _set_threads(wanted: list[tuple[Any, int]]) -> None:
+    for library, n in wanted:
+        library.set_num_threads(n)
 
 
 @cache
-def _controller() -> ThreadpoolController:
+def _blas_libraries() -> list[Any]:
     import scipy.linalg.cython_blas  # noqa: F401  # only what is loaded is found
 
-    return ThreadpoolController()
+    return ThreadpoolController().select(user_api="blas").lib_controllers

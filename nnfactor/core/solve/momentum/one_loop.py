@@ -21,7 +21,6 @@ from ..cuda_graph import State, Sweep
 
 SMALL = 20e6  # operations of a sweep of all problems: for fewer the loop takes less time than torch with its threads
 FIXED = 150e3  # operations in the time of what else a sweep of one problem does; torch does it for a batch at once
-LANES = 32  # columns that the loop of ratios takes at once
 NUMBERS = ("limit", "rounding", "weight", "past", "cap", "reach")  # of a problem of `her`, as its loop has them
 
 
@@ -32,6 +31,18 @@ class Problems(NamedTuple):
     owners: Sequence[int]
     names: list[str]
     modes: Any
+
+
+class Reached(NamedTuple):
+    """Where a loop ended: the state that it returned, and what it goes on with from this very state.
+
+    The state has copies of the arrays, for the loop writes to them.
+    """
+
+    state: State = {}
+    names: Sequence[str] = ()
+    given: Any = None
+    arrays: Any = None
 
 
 def her_in_one_loop(
@@ -47,31 +58,46 @@ def her_in_one_loop(
         return sweep
     sweeps = lambda k: sum(2.0 * k * k * data.shape[i] * inner[name] for i, name in enumerate(terms[0].modes))
 
+    last = Reached()
+
     def several(state: State, count: int, tell: bool) -> tuple[State, np.ndarray] | None:
-        found = _problems(loops, data, terms[0].modes, rules, state, lambda r, c, k: 4.0 * r * c * k + sweeps(k))
-        if found is None:
-            return None
-        state = state if "memory" in state else {**state, **start(state["factors"])}
-        memory, names, problems = state["memory"], found.names, state["objective"].numel()
-        numbers = np.stack([memory[name].reshape(-1).numpy() for name in NUMBERS], 1)
-        factors = [_pack(Fs, names) for Fs in (memory["before"], memory["ahead"], state["factors"])]
-        kept, objective = np.ones(problems, dtype=bool), state["objective"].reshape(-1).numpy().copy()
-        squares = data.sqnorm().reshape(-1).expand(problems).contiguous().numpy()
-        point = loops.Point(*factors, numbers, objective, kept)
-        times = np.array([inner[name] for name in names])
-        given = found.rows.numpy(), found.owners, squares, found.modes, times
+        nonlocal last
+        names, given, point = last.names, last.given, last.arrays
+        if state is not last.state:
+            found = _problems(loops, data, terms[0].modes, rules, state, lambda r, c, k: 4.0 * r * c * k + sweeps(k))
+            if found is None:
+                return None
+            state = state if "memory" in state else {**state, **start(state["factors"])}
+            names, point = found.names, _point_of(loops, state, found.names)
+            squares = data.sqnorm().reshape(-1).expand(len(point.kept)).contiguous().numpy()
+            given = found.rows.numpy(), found.owners, squares, found.modes, np.array([inner[name] for name in names])
         values = loops.sweep_problems(*given, point, loops.Momentum(*constants), count)
-        of = lambda array: torch.from_numpy(array).reshape(state["objective"].shape)
-        before, ahead, reached = (_unpack(flat, state["factors"], names) for flat in factors)
-        reached_numbers = {name: of(column.copy()) for name, column in zip(NUMBERS, numbers.T, strict=True)}
-        return {
-            "factors": {**state["factors"], **reached},
-            "objective": of(objective),
-            "kept": of(kept),
-            "memory": {"before": before, "ahead": ahead, **reached_numbers},
-        }, values
+        last = Reached(_state_at(point, state, names), names, given, point)
+        return last.state, values
 
     return _make(sweep, several)
+
+
+def _point_of(loops: Any, state: State, names: Sequence[str]) -> Any:
+    """Copy a state of `her` into the arrays of its loop."""
+    memory = state["memory"]
+    factors = [_pack(Fs, names) for Fs in (memory["before"], memory["ahead"], state["factors"])]
+    numbers = torch.stack([memory[name].reshape(-1) for name in NUMBERS], 1).numpy()
+    objective = state["objective"].reshape(-1).numpy().copy()
+    return loops.Point(*factors, numbers, objective, np.ones(len(objective), dtype=bool))
+
+
+def _state_at(point: Any, like: State, names: Sequence[str]) -> State:
+    """Copy a state of `her` out of the arrays of its loop."""
+    factors, shape = like["factors"], like["objective"].shape
+    before, ahead, reached = (_unpack(flat, factors, names) for flat in (point.before, point.ahead, point.reached))
+    numbers = zip(NUMBERS, torch.from_numpy(point.numbers.T.copy()).view(-1, *shape), strict=True)
+    return {
+        "factors": {**factors, **reached},
+        "objective": torch.from_numpy(point.objective.copy()).view(shape),
+        "kept": torch.from_numpy(point.kept.copy()).view(shape),
+        "memory": {"before": before, "ahead": ahead, **dict(numbers)},
+    }
 
 
 def bmme_in_one_loop(sweep: Sweep, terms: Sequence[Term], rules: Mapping[str, Rule], step: float) -> Sweep:
@@ -80,25 +106,40 @@ def bmme_in_one_loop(sweep: Sweep, terms: Sequence[Term], rules: Mapping[str, Ru
     data = _dense_data(terms, BetaFit, plain)
     if data is None or cast(BetaFit, terms[0]).beta != 1 or (loops := compiled_loops("extrapolated_ratios")) is None:
         return sweep
+    last = Reached()
 
     def several(state: State, count: int, tell: bool) -> tuple[State, np.ndarray | None] | None:
-        work = lambda r, c, k: 8.0 * r * max(c, LANES) * k
-        found = _problems(loops, data, terms[0].modes, rules, state, work)
-        if found is None:
-            return None
-        memory, names = state.get("memory"), found.names
-        now = _pack(state["factors"], names)
-        before = _pack(memory["before"], names) if memory else np.zeros_like(now)
-        t = memory["t"].reshape(-1).numpy().copy() if memory else np.ones(len(now))
-        floors = data.floors(len(now)).to(found.rows.dtype).contiguous().numpy()
-        trail = loops.Trail(now, before, t, memory is not None)
-        values = loops.sweep_ratios(found.rows, found.owners, floors, found.modes, trail, step, count, tell)
-        shape = state["factors"][names[0]].shape[:-2]
-        reached = {"before": _unpack(before, state["factors"], names), "t": torch.from_numpy(t).reshape(shape)}
-        factors = {**state["factors"], **_unpack(now, state["factors"], names)}
-        return {**state, "factors": factors, "memory": reached}, values
+        nonlocal last
+        names, given, trail = last.names, last.given, last.arrays
+        if state is not last.state:
+            work = lambda r, c, k: 8.0 * r * max(c, loops.LANES) * k
+            found = _problems(loops, data, terms[0].modes, rules, state, work)
+            if found is None:
+                return None
+            names, trail = found.names, _trail_of(loops, state, found.names)
+            floors = data.floors(len(trail.t)).to(found.rows.dtype).contiguous().numpy()
+            given = found.rows, found.owners, floors, found.modes
+        values = loops.sweep_ratios(*given, trail, step, count, tell)
+        last = Reached(_state_after(trail, state, names), names, given, trail._replace(begun=True))
+        return last.state, values
 
     return _make(sweep, several)
+
+
+def _trail_of(loops: Any, state: State, names: Sequence[str]) -> Any:
+    """Copy a state of `bmme` into the arrays of its loop."""
+    memory, now = state.get("memory"), _pack(state["factors"], names)
+    before = _pack(memory["before"], names) if memory else np.zeros_like(now)
+    t = memory["t"].reshape(-1).numpy().copy() if memory else np.ones(len(now))
+    return loops.Trail(now, before, t, memory is not None)
+
+
+def _state_after(trail: Any, like: State, names: Sequence[str]) -> State:
+    """Copy a state of `bmme` out of the arrays of its loop."""
+    factors = like["factors"]
+    t = torch.from_numpy(trail.t.copy()).view(factors[names[0]].shape[:-2])
+    memory = {"before": _unpack(trail.before, factors, names), "t": t}
+    return {**like, "factors": {**factors, **_unpack(trail.now, factors, names)}, "memory": memory}
 
 
 def _make(sweep: Sweep, several: Callable[[State, int, bool], tuple[State, Any] | None]) -> Sweep:
@@ -160,7 +201,11 @@ def _pack(factors: Mapping[str, Tensor], names: Sequence[str]) -> np.ndarray:
 
 
 def _unpack(flat: np.ndarray, like: Mapping[str, Tensor], names: Sequence[str]) -> dict[str, Tensor]:
-    """Copy factors out of one array, as sweeps of torch make them."""
-    shapes = [like[name].mT.shape for name in names]
-    parts = torch.from_numpy(flat).split([prod(shape[-2:]) for shape in shapes], 1)
-    return {name: part.clone().view(shape).mT for name, part, shape in zip(names, parts, shapes, strict=True)}
+    """Copy factors out of one array, each to memory of its own, as sweeps of torch make them."""
+    whole, begin, factors = torch.from_numpy(flat), 0, {}
+    for name in names:
+        *batch, rows, k = like[name].shape
+        end = begin + rows * k
+        factors[name] = whole[:, begin:end].clone().view(*batch, k, rows).mT
+        begin = end
+    return factors
