@@ -132,7 +132,7 @@ def run(options: argparse.Namespace, path: Path) -> int:
     variants = [v for v in configs.VARIANTS if getattr(options, v)]
     config = configs.load(path, _overrides(options), variants)
     need_extra()
-    from nnfactor.core.solve.run import without_denormals
+    from nnfactor.core.precision import denormals
 
     folder = _out(options) / config.name
     context = Context(
@@ -147,7 +147,7 @@ def run(options: argparse.Namespace, path: Path) -> int:
     prepare_torch(config.header.run.threads)
     machine = {**describe(context.device, config.header.run.threads), "variants": variants}
     start = time.perf_counter()
-    with without_denormals():
+    with denormals(False):
         report = kind(config.header.experiment).run(config.parameters, context)
     machine["seconds"] = round(time.perf_counter() - start, 1)
     page = write(folder, config, report, machine)

@@ -14,6 +14,7 @@ from .data.distributed.sharded import Sharded
 from .data.sparse import Sparse
 from .data.sparse_tensor import SparseTensor
 from .graph.graph import Graph, as_graph
+from .precision import tf32_first
 from .rules.base import Rule, compose
 from .rules.hals import hals
 from .rules.m_matrix import m_matrix
@@ -27,7 +28,6 @@ from .terms.beta import BetaFit
 from .terms.fit import Fit
 from .terms.laplacian import Laplacian
 from .terms.penalties import L1, L2, L21
-from .tf32 import tf32_first
 
 __all__ = [
     "L1", "L2", "L21", "BetaFit", "Block", "Chunked", "Data", "Dense", "Fit", "Graph", "Laplacian", "Progress",

@@ -16,7 +16,7 @@ from ..core import Term, block_of
 from ..core.arrays import as_numbers, refuse_masked
 from ..core.factors import column_norms, divide
 from ..core.labels import number_classes, read_labels
-from ..core.solve.run import strict_precision
+from ..core.precision import strict_precision
 
 
 def clustering_accuracy(y_true: Any, y_pred: Any) -> float:

@@ -19,7 +19,7 @@ CHAIN = [
         "nnfactor.core.cache",
         "nnfactor.core.free_memory",
         "nnfactor.core.gpu",
-        "nnfactor.core.tf32",
+        "nnfactor.core.precision",
     ),
     ("nnfactor.core.compiled",),
     ("nnfactor.core.labels", "nnfactor.core.linalg"),

@@ -23,8 +23,8 @@ from nnfactor.core import as_data, hals, tf32_first
 from nnfactor.core.block import Block, Quad
 from nnfactor.core.compiled import compiled_loops, without_compiled_loops
 from nnfactor.core.factors import as_factor
+from nnfactor.core.precision import ProductPrecision
 from nnfactor.core.solve.cuda_graph import cuda_graph
-from nnfactor.core.tf32 import ProductPrecision
 
 from ...harness.kinds import Context
 from ...timing import roofline

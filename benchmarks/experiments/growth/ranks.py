@@ -64,7 +64,7 @@ def work(folder: Path, rank: int, size: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from nnfactor.core.solve.run import strict_precision
+    from nnfactor.core.precision import strict_precision
 
     told = json.loads((folder / "told.json").read_text(encoding="utf-8"))
     torch.set_num_threads(1)

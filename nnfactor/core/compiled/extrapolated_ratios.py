@@ -43,6 +43,11 @@ class Buffers(NamedTuple):
     plus: np.ndarray  # (k,): products of the sums of columns
 
 
+def operations(r: int, c: int, k: int) -> float:
+    """Count those of a sweep over a matrix; the passes over the data take some columns at once."""
+    return 8.0 * r * max(c, int(LANES)) * k
+
+
 def sweep_ratios(
     X: Tensor,
     owners: Sequence[int],

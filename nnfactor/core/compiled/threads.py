@@ -1,7 +1,6 @@
 """Compiled loops on as many threads as torch uses."""
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,6 +11,8 @@ from typing import Any
 import numba
 import torch
 from threadpoolctl import ThreadpoolController
+
+from ..precision import denormals, keeps_denormals
 
 WORTH = 4_000_000  # operations of a part: fewer take less time than another thread needs to begin
 
@@ -45,17 +46,16 @@ def call_in_parts(loop: Callable, items: int, operations: float, *arguments: Any
         loop(*arguments, 0, items)
         return
     cuts = [items * i // parts for i in range(parts + 1)]
-    flush = sys.float_info.min * 0.5 == 0  # a setting of every thread
     pool = _pool(parts - 1, os.getpid())
-    others = [pool.submit(_call, loop, flush, *arguments, *cuts[i : i + 2]) for i in range(1, parts)]
+    others = [pool.submit(_call, loop, keeps_denormals(), *arguments, *cuts[i : i + 2]) for i in range(1, parts)]
     loop(*arguments, *cuts[:2])
     for other in others:
         other.result()
 
 
-def _call(loop: Callable, flush: bool, *arguments: Any) -> None:
-    torch.set_flush_denormal(flush)
-    loop(*arguments)
+def _call(loop: Callable, keep: bool, *arguments: Any) -> None:
+    with denormals(keep):  # a setting of every thread
+        loop(*arguments)
 
 
 @cache

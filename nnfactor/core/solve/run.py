@@ -17,10 +17,9 @@ Three starts as one batch, factors `(3, rows, k)`:
 from __future__ import annotations
 
 import logging
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from itertools import islice
 from typing import Any
 
@@ -29,9 +28,9 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from ..precision import ProductPrecision, begins_in_tf32, restart_state, strict_precision
 from ..rules.base import Rule
 from ..terms.base import Term, add_blocks, add_values, samples_of
-from ..tf32 import ProductPrecision, begins_in_tf32, restart_state
 from .checks import check_rules, check_run
 from .cuda_graph import Method, State, Sweep, choose_sweeps
 from .history.checkpoint import Checkpoint, Keeper, pack_run, place, unpack_run
@@ -40,7 +39,7 @@ from .history.record import Audience, Record, device_of, take
 from .history.result import Run, describe_range
 from .stopping import has_settled, keeps_sweeps, precision_of, read_objective
 
-__all__ = ["Progress", "Run", "iterate", "objective_of", "run", "step", "strict_precision", "take", "without_denormals"]
+__all__ = ["Progress", "Run", "iterate", "objective_of", "run", "step", "take"]
 
 
 def step(terms: Sequence[Term], rules: Mapping[str, Rule]) -> Sweep:
@@ -65,27 +64,6 @@ def iterate(sweep: Sweep, state: State) -> Iterator[State]:
     """Yield the states after one, two, ... sweeps, without end."""
     while True:
         yield (state := sweep(state))
-
-
-@contextmanager
-def strict_precision(device: torch.device) -> Iterator[None]:
-    """Switch gradients and autocast off: products in the dtype of their factors. TF32 is as the caller has set it."""
-    with without_denormals(), torch.no_grad(), torch.autocast(device.type, enabled=False):
-        yield
-
-
-@contextmanager
-def without_denormals() -> Iterator[None]:
-    """Treat denormal numbers as zeros meanwhile, in this thread: CPUs need ten times as long for a product with them.
-
-    Multiplicative rules make entries that small.
-    """
-    flushed = sys.float_info.min * 0.5 == 0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(flushed)
 
 
 def run(

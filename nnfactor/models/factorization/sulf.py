@@ -17,9 +17,9 @@ from ...core import L2, L21, Fit, Rule, Run, Term, multiplicative, run
 from ...core.arrays import Array
 from ...core.factors import as_factor, multiply_transposed
 from ...core.labels import to_host
+from ...core.precision import strict_precision
 from ...core.rules.closed_form import least_squares, simplex, unconstrained
 from ...core.solve.nnls import coefficients_from
-from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start_views
 from ...core.terms.multiview import Labels, SemiFit, Views
 from ..shared.base import Factorization, limits_of

@@ -15,9 +15,9 @@ from ...core import Run, her, step
 from ...core.arrays import Array
 from ...core.data.base import Data, power_of_two
 from ...core.factors import as_factor, column_norms, gram_of_others, reconstruct
+from ...core.precision import strict_precision
 from ...core.solve.coupled_start import Lengths, draw_coupled, sort_coupled
 from ...core.solve.nnls import coefficients_from
-from ...core.solve.run import strict_precision
 from ...core.solve.view_init import start_views
 from ...core.terms.fit import WeightedFit
 from ..shared.base import Factorization

@@ -23,9 +23,9 @@ from ...core.multilinear import (
     reconstruct_tucker,
     sort_modes,
 )
+from ...core.precision import strict_precision
 from ...core.solve.memory_budget import COPIES
 from ...core.solve.nnls import coefficients_from
-from ...core.solve.run import strict_precision
 from ...core.terms.tucker import TuckerFit
 from ..shared.base import Factorization, mode_names, power
 from ..shared.fitting import Learnt, Model

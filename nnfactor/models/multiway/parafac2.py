@@ -17,13 +17,13 @@ from ...core.arrays import Array
 from ...core.data.as_data import as_data, as_scaled_data
 from ...core.data.base import Data, power_of_two, times_power
 from ...core.factors import as_factor, column_norms, draw_factor, zero_factor
+from ...core.precision import strict_precision
 from ...core.rules.closed_form import unconstrained
 from ...core.rules.procrustes import procrustes
 from ...core.slices import Slices, evolve
 from ...core.solve import init
 from ...core.solve.coupled_start import Lengths
 from ...core.solve.momentum.extrapolation import nested
-from ...core.solve.run import strict_precision
 from ...core.terms.parafac2 import Evolving, EvolvingFit, Parafac2Fit
 from ..shared.base import Factorization, power
 from ..shared.fitting import Learnt, Model

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...core.arrays import Array
 from ...core.labels import encode_labels, to_host
-from ...core.solve.run import strict_precision
+from ...core.precision import strict_precision
 from ..shared.fitting import forget_and_restore_on_error
 from ..shared.inputs import as_float64, read, read_coefficients
 from ..shared.parameters import Device, DType, nonnegative, whole

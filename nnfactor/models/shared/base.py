@@ -21,12 +21,13 @@ from ...core.arrays import Array
 from ...core.data.base import Data
 from ...core.data.weighted import Weighted, observed_rows
 from ...core.factors import as_factor, components
+from ...core.precision import strict_precision
 from ...core.solve import init
 from ...core.solve.history.checkpoint import Checkpoint
 from ...core.solve.history.progress import list_callbacks
 from ...core.solve.nnls import coefficients_from, normal_equations, weighted_coefficients
 from ...core.solve.ridge import project
-from ...core.solve.run import Method, strict_precision
+from ...core.solve.run import Method
 from ...core.terms.base import add_direct_values
 from ...io.checkpoints.identity import open_checkpoint
 from .bases import Bases, ridge_strength, settle_ridge

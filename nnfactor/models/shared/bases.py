@@ -16,8 +16,8 @@ from ...core.data.as_data import as_data
 from ...core.data.base import Data, times_power
 from ...core.data.weighted import Weighted
 from ...core.factors import reconstruct
+from ...core.precision import strict_precision
 from ...core.solve.ridge import choose_for
-from ...core.solve.run import strict_precision
 from .fitting import forget_and_restore_on_error, read_weighted, select_published
 from .inputs import Inputs, choose_device, choose_dtype, given_array, place_factor, read, read_coefficients
 from .parameters import loss_exponent

@@ -22,9 +22,10 @@ from ...core import Rule, Run, Term, step
 from ...core.data.base import Data
 from ...core.data.stacked import Stacked
 from ...core.factors import pad_columns, sort_components
+from ...core.precision import strict_precision
 from ...core.solve import init
 from ...core.solve.memory_budget import MANY, bytes_per_problem, problems_per_batch, refuse_without_room
-from ...core.solve.run import Method, strict_precision
+from ...core.solve.run import Method
 from ...core.solve.run_parts import concatenate_runs, split_run
 from ...core.terms.base import Weight
 from ...core.terms.identity import identity_of

@@ -11,9 +11,9 @@ from torch import Tensor
 from ...core.arrays import Array
 from ...core.factors import divide
 from ...core.graph.distances import find_centre, squared_distances
+from ...core.precision import strict_precision
 from ...core.solve.nnls import nnls, weighted_coefficients
 from ...core.solve.ridge import Projection, project
-from ...core.solve.run import strict_precision
 from .bases import ridge_strength
 from .inputs import Inputs, place_factor
 from .labels import LabelledScore, decode_labels, place_labels

@@ -13,9 +13,9 @@ from ...core import Run, multiplicative, run
 from ...core.data.base import Data
 from ...core.data.dense import Dense
 from ...core.factors import as_factor, gram
+from ...core.precision import strict_precision
 from ...core.solve.history.checkpoint import Checkpoint
 from ...core.solve.minibatch import MiniBatchSweep, cut_batches, learn_batch
-from ...core.solve.run import strict_precision
 from ...core.terms.base import objective
 from ...core.terms.laplacian import Laplacian
 from ...core.terms.statistics import SufficientStatistics, energies, statistics_of

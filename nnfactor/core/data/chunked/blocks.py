@@ -11,11 +11,12 @@ import torch
 from torch import Tensor
 
 from ...free_memory import free_bytes
+from ...precision import denormals
 from ..as_data import to_csr
 from ..base import Data, slices, summarize_entries
 from ..dense import Dense
 from ..sparse import Sparse
-from .reading import Buffer, Buffers, convert_into, denormals, read_ahead
+from .reading import Buffer, Buffers, convert_into, read_ahead
 from .sources import Source
 
 SHARES = 3  # of `max_bytes`: a block in use, one that is read ahead, and samples that are taken or not converted yet
@@ -121,7 +122,7 @@ class Blocks:
         X = to_csr(found, "source")
         if self.factor == 1:
             return X
-        with denormals():
+        with denormals(True):
             return X * self.factor
 
     def copy_rows(self, index: np.ndarray) -> Data:

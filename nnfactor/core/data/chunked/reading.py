@@ -1,6 +1,5 @@
 """Blocks that are read by another thread while the one before is multiplied."""
 
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -9,6 +8,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+
+from ...precision import denormals
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -98,16 +99,5 @@ def convert_into(out: np.ndarray, rows: np.ndarray, factor: float) -> None:
             np.copyto(out, rows, casting="unsafe")
         else:
             wide = np.result_type(out.dtype, rows.dtype) if rows.dtype.kind == "f" else np.float64
-            with denormals():
+            with denormals(True):
                 np.multiply(rows, factor, out=out, dtype=wide, casting="unsafe")
-
-
-@contextmanager
-def denormals() -> Iterator[None]:
-    """Let denormal numbers be numbers meanwhile, in this thread, which a run tells to take them for zeros."""
-    flushed = sys.float_info.min * 0.5 == 0
-    torch.set_flush_denormal(False)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(flushed)

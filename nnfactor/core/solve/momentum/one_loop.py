@@ -112,8 +112,7 @@ def bmme_in_one_loop(sweep: Sweep, terms: Sequence[Term], rules: Mapping[str, Ru
         nonlocal last
         names, given, trail = last.names, last.given, last.arrays
         if state is not last.state:
-            work = lambda r, c, k: 8.0 * r * max(c, loops.LANES) * k
-            found = _problems(loops, data, terms[0].modes, rules, state, work)
+            found = _problems(loops, data, terms[0].modes, rules, state, loops.operations)
             if found is None:
                 return None
             names, trail = found.names, _trail_of(loops, state, found.names)

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from nnfactor.core import Fit, hals, her, run, tf32_first
+from nnfactor.core.precision import SLOW, ProductPrecision, begins_in_tf32
 from nnfactor.core.solve import run as solve
-from nnfactor.core.tf32 import SLOW, ProductPrecision, begins_in_tf32
 
 MATMUL = torch.backends.cuda.matmul
 NEW = hasattr(MATMUL, "fp32_precision")

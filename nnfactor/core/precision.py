@@ -1,5 +1,6 @@
-"""Products in TF32 at first, on request, and in float32 once objectives fall slowly: on CUDA, for float32 data."""
+"""The precision of a run: no autocast, no denormals, and on CUDA, on request, products in TF32 at first."""
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -12,6 +13,32 @@ import torch
 SLOW = 1e-3  # relative fall of an objective from one reading to the next: TF32 rounds factors of a product to 5e-4
 
 _asked: ContextVar[bool] = ContextVar("tf32_first", default=False)
+
+
+@contextmanager
+def strict_precision(device: torch.device) -> Iterator[None]:
+    """Switch gradients and autocast off: products in the dtype of their factors. TF32 is as the caller has set it."""
+    with denormals(False), torch.no_grad(), torch.autocast(device.type, enabled=False):
+        yield
+
+
+@contextmanager
+def denormals(kept: bool) -> Iterator[None]:
+    """Keep denormal numbers meanwhile, in this thread, or take them for zeros.
+
+    Multiplicative rules make entries that small, and CPUs need ten times as long for a product with them.
+    """
+    before = keeps_denormals()
+    torch.set_flush_denormal(not kept)
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(not before)
+
+
+def keeps_denormals() -> bool:
+    """Tell whether the processor keeps denormal numbers, in this thread."""
+    return sys.float_info.min * 0.5 != 0
 
 
 @contextmanager
