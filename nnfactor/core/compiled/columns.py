@@ -155,7 +155,8 @@ def _subtract_product(left, weights, f):  # noqa: ANN001, ANN202
         v, w, x, y = weights[d], weights[d + 1], weights[d + 2], weights[d + 3]
         at = d * TILE
         for t in range(TILE):
-            left[t] -= (v * f[at + t] + w * f[at + TILE + t]) + (x * f[at + 2 * TILE + t] + y * f[at + 3 * TILE + t])
+            two = left[t] - v * f[at + t] - w * f[at + TILE + t]  # from the left: nothing but fused operations
+            left[t] = two - x * f[at + 2 * TILE + t] - y * f[at + 3 * TILE + t]
     for d in range(four, k):
         w = weights[d]
         for t in range(TILE):
