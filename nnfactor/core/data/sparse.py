@@ -12,7 +12,7 @@ from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
 from .base import product_blocks, sum_of
 from .csr import CSR
-from .stored_entries import Piece, StoredEntries
+from .stored_entries import Piece, StoredEntries, clamp_divisor
 
 
 class Sparse(StoredEntries):
@@ -75,7 +75,7 @@ class Sparse(StoredEntries):
         """Multiply the ratios at the pattern by the other factor, all in the order of the rows of this one."""
         X, other = self.columns if mode else self.rows, factors[1 - mode].contiguous()
         y = X.sampled(factors[mode].contiguous(), other)
-        ratio = div.ratios(X.values.to(y.dtype), y.clamp_(min=self._floor()), beta)[0]
+        ratio = div.ratios(X.values.to(y.dtype), clamp_divisor(self, y, beta), beta)[0]
         return as_factor(X.with_values(ratio).product(other))
 
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:

@@ -16,7 +16,7 @@ from .. import divergence as div
 from ..factors import as_factor, cached_flat
 from .base import slices, sum_of
 from .csr import CSR, narrow
-from .stored_entries import Piece, StoredEntries
+from .stored_entries import Piece, StoredEntries, clamp_divisor
 
 CHUNK = 1 << 20  # numbers in a block of products held at once, unless the data themselves are larger
 
@@ -211,7 +211,7 @@ class SparseTensor(StoredEntries):
         """Multiply the ratios, made in the order of the entries that this mode needs."""
         side = self._side(mode)
         X, y = self._matrix(side), self._at_entries(factors, side)
-        X = X.with_values(div.ratios(X.values.to(y.dtype), y.clamp_(min=self._floor()), beta)[0])
+        X = X.with_values(div.ratios(X.values.to(y.dtype), clamp_divisor(self, y, beta), beta)[0])
         return as_factor(self._by_columns(factors, mode, factors[0].shape[-1], X))
 
     def at_entries(self, factors: Sequence[Tensor]) -> Iterator[Piece]:

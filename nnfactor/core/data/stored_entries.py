@@ -173,6 +173,14 @@ class StoredEntries(Data):
         return max(self.largest() * torch.finfo(self.dtype).eps ** 2, tiny(self.dtype))
 
 
+def clamp_divisor(data: StoredEntries, y: Tensor, beta: float) -> Tensor:
+    """Clamp a reconstruction, in place, before it divides; where it is a factor alone (beta = 3) it stays.
+
+    Weights are counted by a reconstruction of ones, which a floor for large entries would raise.
+    """
+    return y if beta == 3 else y.clamp_(min=data._floor())
+
+
 def each_problem(f: Callable[..., Tensor], factors: Sequence[Tensor]) -> Tensor:
     """Call `f(*factors)` for one problem after the other: what has the size of the pattern exists once at a time."""
     batch = np.broadcast_shapes(*(F.shape[:-2] for F in factors))  # torch's own imports a second's worth of modules

@@ -70,6 +70,15 @@ def test_tensors_mini_batches_starts_and_other_precisions():
         np.testing.assert_allclose(mine.embedding_, its.embedding_, rtol=tol, atol=tol)
 
 
+@pytest.mark.parametrize("case", ["sparse with nan", "unstored"])
+def test_entries_of_any_size_are_counted(case):
+    X, _, missing = CASES[case]
+    large = (X * 1e25).astype(np.float32)
+    make = lambda: NMF(3, missing=missing, random_state=0, max_iter=10, tol=0)
+    mine, its = make().fit(blocks(large)), make().fit(large)
+    np.testing.assert_allclose(mine.embedding_, its.embedding_, rtol=0, atol=1e-3 * its.embedding_.max())
+
+
 def test_few_hidden_entries_take_the_steps_of_complete_data(monkeypatch):
     monkeypatch.setattr(rules_of_hiding, "SMALL", 100)
     X = FULL.copy()

@@ -117,6 +117,16 @@ def test_ratio_products_and_divergences(kind, order, beta):
 
 
 @pytest.mark.parametrize(("kind", "order"), CASES)
+def test_weights_are_counted_whatever_the_size_of_entries(kind, order):
+    """What a model is clamped to, where it divides, is in the unit of the entries; a model of ones is below it."""
+    data, X, W, _ = made(kind, order)
+    large = KINDS[kind](X * 1e40, W)
+    torch.testing.assert_close(large.total_weight(), W.sum())
+    for mode in range(order):
+        assert torch.equal(large.observed(mode), data.observed(mode))
+
+
+@pytest.mark.parametrize(("kind", "order"), CASES)
 def test_samples_scales_and_grams(kind, order):
     data, X, W, factors = made(kind, order)
     if kind.startswith("split"):
