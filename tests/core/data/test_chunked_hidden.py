@@ -70,6 +70,13 @@ def test_tensors_mini_batches_starts_and_other_precisions():
         np.testing.assert_allclose(mine.embedding_, its.embedding_, rtol=tol, atol=tol)
 
 
+def test_restarts_of_data_that_are_mostly_hidden():
+    X = np.where((np.add.outer(np.arange(60), np.arange(12)) % 4) == 0, FULL, np.nan)
+    make = lambda: NMF(3, missing="nan", n_init=3, random_state=0, max_iter=10, tol=0)
+    mine, its = make().fit(blocks(X)), make().fit(X)
+    np.testing.assert_allclose(mine.embedding_, its.embedding_, rtol=1e-7, atol=1e-10)
+
+
 @pytest.mark.parametrize("case", ["sparse with nan", "unstored"])
 def test_entries_of_any_size_are_counted(case):
     X, _, missing = CASES[case]

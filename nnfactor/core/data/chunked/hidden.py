@@ -123,7 +123,7 @@ class WeightedBlocks(Weighted):
 
     def weights_times(self, F: Tensor) -> Tensor:
         """Multiply the weights of every block."""
-        return _joined(self, lambda block, rows: block.weights_times(F).expand(rows.stop - rows.start, -1))
+        return _joined(self, lambda block, rows: block.weights_times(F))
 
     def weights_times_transposed(self, F: Tensor) -> Tensor:
         """Multiply the transposed weights of every block, and add."""
