@@ -126,6 +126,11 @@ CASES = {
     "missing, one": lambda fit, r: fit(
         NMF(3, missing="nan", **PLAIN), np.where(X[0, 0] == X, np.nan, X)[r], missing="nan"
     ),
+    "missing, rank": lambda fit, r: fit(
+        NMF(3, missing="nan", loss="itakura-saito", **PLAIN),
+        np.where(np.arange(37)[:, None] < 16, X, np.nan)[r],
+        missing="nan",
+    ),
     "missing, unstored": lambda fit, r: fit(NMF(3, missing="unstored", **PLAIN), S[r], missing="unstored"),
     "missing, tensor": lambda fit, r: fit(NTF(3, missing="nan", **PLAIN), HT[r], missing="nan"),
     "missing, nge": lambda fit, r: fit(NGE(4, missing="nan", **PLAIN), H[r], Y[r], missing="nan"),

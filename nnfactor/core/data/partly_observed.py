@@ -11,7 +11,7 @@ from ..cache import tiny
 from ..factors import gram_of_others, multiply_column_sums
 from .base import Data, sum64, sum_of
 from .stored_entries import StoredEntries, each_problem
-from .weighted import PartialSamples, Weighted, floor_of
+from .weighted import PartialSamples, Weighted, floor_of, seen_entries
 
 
 class MostlyObserved(Weighted):
@@ -112,9 +112,7 @@ class Observed(Weighted):
 
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the entries of positive weight; 0 where there is none."""
-        for X, W in zip(self.data.entries(), self.weights.entries(), strict=True):
-            seen = W > 0
-            yield X[seen] / W[seen] if bool(seen.any()) else X.new_zeros(1)
+        return seen_entries(zip(self.data.entries(), self.weights.entries(), strict=True))
 
     def scaled(self, factor: float) -> Self:
         """Multiply the entries."""

@@ -6,10 +6,10 @@ the squared distance the gradient is that of complete data whose hidden entries 
 """
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from math import prod
+from math import inf, prod
 from typing import Self, cast
 
 import torch
@@ -154,8 +154,9 @@ class Weighted(Data):
         return summary(self.data)[2] / torch.where(total > 0, total, 1)
 
     def smallest(self) -> float:
-        """Find the smallest entry of positive weight."""
-        return float(summary(self)[0])
+        """Find the smallest entry of positive weight; infinity where none is (samples of one process)."""
+        low = float(summary(self)[0])
+        return low if low != 0 or bool(self.total_weight() > 0) else inf
 
     def samples(self) -> "PartialSamples":
         """Give the entries and which of them are seen; of dense data only."""
@@ -166,6 +167,21 @@ def _ones(data: Data) -> list[Tensor]:
     """Make factors of ones, of the samples of this process."""
     rows = (data.sums.held or data.shape[0], *data.shape[1:])
     return [torch.ones(d, 1, dtype=data.dtype, device=data.device) for d in rows]
+
+
+def seen_entries(pairs: Iterable[tuple[Tensor, Tensor]]) -> Iterator[Tensor]:
+    """Divide pieces of entries by their weights, where these are positive; one zero where none of all is.
+
+    A zero for every piece without any would be the smallest entry of data that have no zero.
+    """
+    nothing = True
+    for X, W in pairs:
+        seen = W > 0
+        if bool(seen.any()):
+            nothing = False
+            yield X[seen] / W[seen]
+    if nothing:
+        yield X.new_zeros(1)
 
 
 def make_part(data: Weighted, peak: float, floor: float) -> None:
@@ -283,9 +299,7 @@ class WeightedDense(Weighted):
     def entries(self) -> Iterator[Tensor]:
         """Iterate over the entries of positive weight."""
         step = rows_at_once(self, self._base.matrix.shape[1])
-        for X, W in zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True):
-            seen = W > 0
-            yield X[seen] / W[seen] if bool(seen.any()) else X.new_zeros(1)
+        return seen_entries(zip(self._base.matrix.split(step), self.weights.matrix.split(step), strict=True))
 
     def samples(self) -> PartialSamples:
         """Give entries without their weights, and which are seen."""

@@ -77,6 +77,21 @@ def test_restarts_of_data_that_are_mostly_hidden():
     np.testing.assert_allclose(mine.embedding_, its.embedding_, rtol=1e-7, atol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:NMF. .* samples without any observed entry")
+def test_a_block_of_which_nothing_counts_holds_no_zero():
+    X, W = WITH_NAN.copy(), WEIGHTS + 1
+    X[13:26], W[13:26] = np.nan, 0
+    make = lambda missing: NMF(3, loss="itakura-saito", missing=missing, random_state=0, max_iter=10, tol=0)
+    for given, weights, missing in ((X, None, "nan"), (FULL, W, None)):
+        mine = make(missing).fit(blocks(given), weights=blocks(weights))
+        its = make(missing).fit(given, weights=weights)
+        np.testing.assert_allclose(mine.embedding_, its.embedding_, rtol=1e-7, atol=1e-10)
+        hidden, none = (np.full((3, 12), np.nan), None) if missing else (FULL[:3], 0 * W[:3])
+        assert not its.transform(hidden, weights=none).any()
+    data = blocks(X).hidden("nan", None, False)
+    assert min(float(part.min()) for part in data.entries()) == data.smallest() == np.nanmin(X)
+
+
 @pytest.mark.parametrize("case", ["sparse with nan", "unstored"])
 def test_entries_of_any_size_are_counted(case):
     X, _, missing = CASES[case]

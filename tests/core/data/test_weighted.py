@@ -200,6 +200,15 @@ def test_divergences_at_any_scale_of_data_and_weights(kind, beta, data_scale, we
     torch.testing.assert_close(plus.expand_as(minus) / unit, contract(W * Y ** (beta - 1), [small, U], 1))
 
 
+def test_pieces_of_which_nothing_counts_hold_no_zero():
+    X, W = torch.rand(30, 8, dtype=torch.float64) + 1, torch.ones(30, 8, dtype=torch.float64)
+    W[10:20] = 0
+    data = WeightedDense(X * W, W)
+    data.chunk = 8 * 5
+    assert data.smallest() == float(X[W > 0].min())
+    assert WeightedDense(0 * X, 0 * W).smallest() == float("inf")
+
+
 def test_curvature_is_the_mean_weight_where_entries_are_hidden_at_random():
     rng = np.random.default_rng(0)
     found = lambda W: float(mean_curvature(dense(torch.ones(300, 200, dtype=torch.float64), torch.from_numpy(W))))

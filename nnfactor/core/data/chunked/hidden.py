@@ -1,7 +1,7 @@
 """Data in blocks whose entries count differently, or not at all: every block brings what hides it, in every pass."""
 
 from collections.abc import Callable, Iterator, Sequence
-from math import prod
+from math import inf, prod
 from typing import Any, NamedTuple, Self, cast
 
 import torch
@@ -61,6 +61,8 @@ class Hiding:
             weight = float(block.weigh(ones, 0).sum(dtype=torch.float64))
             hides |= self.of is not None or self.missing == "unstored" or weight < prod(block.shape) * (1 - 1e-12)
             total += weight
+            if not block.peak:  # nothing in it counts
+                continue
             each = torch.stack([summarize_entries(X)[:2] for X in block.entries()])
             if not bool(torch.isfinite(each).all()):
                 hint = "" if self.missing else "; missing='nan' hides NaN"
@@ -68,7 +70,7 @@ class Hiding:
                     f"Input X contains NaN or infinity in rows {rows.start} to {rows.stop - 1}; fill or drop them{hint}"
                 )
             extremes.append(each)
-        found = torch.cat(extremes)
+        found = torch.cat(extremes) if extremes else torch.zeros(1, 2)
         dense = any(kind == "dense" for kind, *_ in counts)
         relaxes = relaxes_all(counts) or (dense and not self.zeros_are_free)
         return Facts(peak, relaxes, hides, total > 0, float(found[:, 0].min()), float(found[:, 1].max()))
@@ -149,12 +151,13 @@ class WeightedBlocks(Weighted):
         return self.cache("sqnorm", (), lambda: _summed(self, lambda block, rows: block.sqnorm()))
 
     def entries(self) -> Iterator[Tensor]:
-        """Iterate over the entries that count."""
-        return (X for _, block in self.blocks() for X in block.entries())
+        """Iterate over the entries that count; one zero where none does."""
+        found = (X for _, block in self.hiding.read() if block.peak for X in block.entries())
+        return found if self.facts.counts else iter([torch.zeros(1, dtype=self.dtype, device=self.device)])
 
     def smallest(self) -> float:
-        """Find the smallest entry that counts."""
-        return self.facts.low
+        """Find the smallest entry that counts; infinity where none does."""
+        return self.facts.low if self.facts.counts else inf
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry that counts."""

@@ -97,8 +97,8 @@ class Sharded(Data):
         self.relaxes = self.weighted and relaxes_all([known["hidden"] for known in every])
         if self.weighted:
             make_part(cast(Weighted, self.local), self.peak, float(self.floor))
-        numbers = lambda key: _add_up([known[key] for known in every], self.device)
-        self.numbers, self._weighted_numbers = numbers("numbers"), numbers("weighted numbers")
+        self.numbers = _add_up([known["numbers"] for known in every if known["counts"]], self.device)
+        self._weighted_numbers = _add_up([known["weighted numbers"] for known in every], self.device)
         self.cache("summary", (), lambda: self.numbers[:4])  # of all samples: nothing is asked of the entries again
         self.cache("sqnorm", (), lambda: self.numbers[4])
 
