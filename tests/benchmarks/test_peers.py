@@ -214,6 +214,7 @@ def test_the_fastest_rival_counts_start_by_start():
     assert [name for name, _ in both.best(1.02)] == ["sklearn_cd", "torchnmf"]
     assert both.speedups(1.02) == [pytest.approx(2), pytest.approx(4)]
     assert "best was torchnmf from 1 start: " in both.bound(1.02)
+    assert both.speedups(1.02, among=("sklearn_cd", "sklearn_mu")) == [pytest.approx(2), pytest.approx(8)]
     worse = other(torchnmf=(line(0.1, last=3.0), line(4.0)))  # fast, and never where the others end
     assert [name for name, _ in worse.best(1.02)] == ["sklearn_cd", "torchnmf"]
     assert other(torchnmf=(line(0.5),)).speedups(1.02) == o.speedups(1.02)  # not from every start: it does not count
@@ -225,10 +226,12 @@ def test_a_race_is_summed_up_by_geometric_mean_and_worst():
     sets = [outcome([line(1.0)], [line(ratio)]) for ratio in (2.0, 8.0)]
     sets = [Outcome(**{**vars(o), "title": title, "problem": title}) for o, title in zip(sets, "ab", strict=True)]
     found = type("Found", (), {"outcomes": sets, "sweeps": [], "restarts": [], "sparse": []})
-    (line,) = map(str, summarise(found))
+    line, named = map(str, summarise(found))
     assert line == "NMF against the fastest rival, time to 1.005: geometric mean 4 on 2 sets, worst 2 (a)"
-    mean, *each = judge_bars(found, {"nmf_mean": 5.0, "nmf_each": 1.5})
+    assert named == line.replace("the fastest rival", "scikit-learn")
+    mean, of_named, *each = judge_bars(found, {"nmf_mean": 5.0, "nmf_each": 1.5})
     assert (mean.measured, mean.verdict) == (pytest.approx(4), "not met")
+    assert (of_named.measured, of_named.claim) == (mean.measured, "NMF against scikit-learn, time to 1.005")
     assert [b.verdict for b in each] == ["met", "met"]
 
 
@@ -255,7 +258,7 @@ def test_bars_without_a_rival_are_not_run():
     alone = Outcome(**{**vars(o), "trails": {"ours": o.trails["ours"]}, "skipped": {"sklearn_cd": "absent"}})
     found = type("Found", (), {"outcomes": [alone], "sweeps": [], "restarts": [], "sparse": []})
     bars = judge_bars(found, configs.load(configs.find("peers")).header.bars)
-    assert [b.verdict for b in bars] == ["not run", "not run"] and bars[1].note == "absent"
+    assert [b.verdict for b in bars] == ["not run"] * 3 and bars[2].note == "absent"
 
 
 # Problems, roofline

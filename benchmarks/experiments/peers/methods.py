@@ -220,31 +220,42 @@ def _tensorly_fit(
 
 
 def _nnfac(X: np.ndarray, clock: Clock, loss: str, start: Factors, iterations: int) -> Timed:
-    """Run `nmf` or `ntf`, which evaluate their objective in every iteration, inside the clock: there is no switch.
+    """Run `nmf`, or the steps of `ntf`; both evaluate their objective in every iteration, inside the clock.
 
-    Its HALS repeats inner sweeps for as long as the products took, as measured: no two runs are the same. A later
+    Their HALS repeats inner sweeps for as long as the products took, as measured: no two runs are the same. A later
     version calls that "hals_acc" and has it for matrices only.
     """
     with quiet():
         from nn_fac.nmf import nmf
-        from nn_fac.ntf import ntf
         from nn_fac.update_rules import nnls
 
-    limits: dict[str, Any] = {"n_iter_max": iterations, "tol": 0, "sparsity_coefficients": [None] * X.ndim}
-    limits["normalize"] = [False] * X.ndim
-    if loss == KL:
-        limits.update(update_rule="mu", beta=1)
-    elif X.ndim == 2 and hasattr(nnls, "switch_alternate_hals_acc"):
-        limits.update(update_rule="hals_acc")
-    if X.ndim == 2:
-        V, U = start
-        work = partial(nmf, X, V.shape[1], init="custom", U_0=V, V_0=np.array(U.T, order="C"), **limits)
+    if X.ndim > 2:
+        work = partial(_nnfac_tensor, X, start, iterations)
     else:
-        work = partial(ntf, X, start[0].shape[1], init="custom", factors_0=[F.copy() for F in start], **limits)
+        V, U = start
+        limits: dict[str, Any] = {"n_iter_max": iterations, "tol": 0, "sparsity_coefficients": [None] * 2}
+        limits["normalize"] = [False] * 2
+        if loss == KL:
+            limits.update(update_rule="mu", beta=1)
+        elif hasattr(nnls, "switch_alternate_hals_acc"):
+            limits.update(update_rule="hals_acc")
+        work = partial(nmf, X, V.shape[1], init="custom", U_0=V, V_0=np.array(U.T, order="C"), **limits)
     with quiet():
         seconds, factors = clock.time(work)
     factors = [factors[0], factors[1].T] if X.ndim == 2 else factors
     return Timed(seconds, [np.asarray(F) for F in factors], iterations)
+
+
+def _nnfac_tensor(X: np.ndarray, start: Factors, iterations: int) -> list[Any]:
+    """Do what `ntf` does: the function itself ends with an array of all factors, which NumPy refuses since 1.24."""
+    from nn_fac.ntf import one_ntf_step
+
+    factors, nothing, no = [F.copy() for F in start], [None] * X.ndim, [False] * X.ndim
+    unfolded = [np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1) for mode in range(X.ndim)]
+    norm = np.linalg.norm(X.ravel())
+    for _ in range(iterations):
+        factors, _ = one_ntf_step(unfolded, factors[0].shape[1], factors, norm, "hals", 2, nothing, [], no)
+    return factors
 
 
 def _host(F: Any) -> np.ndarray:

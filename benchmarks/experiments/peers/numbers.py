@@ -109,8 +109,10 @@ class Outcome:
         """Start by start."""
         return [t.reach(e) for t, e in zip(self.trails.get(name, ()), self.targets(factor), strict=False)]
 
-    def best(self, factor: float) -> list[tuple[str, Reached]]:
-        """Start by start: the rival that arrives first, and when. Nothing where the named one did not run.
+    def best(self, factor: float, among: Sequence[str] = ()) -> list[tuple[str, Reached]]:
+        """Start by start: the rival that arrives first, and when; of all, or among some that the named one is one of.
+
+        Nothing where the named one did not run.
 
         >>> there = Trail(((0, 0.0, 9.0), (4, 0.4, 1.0)), "")
         >>> fast = Trail(((0, 0.0, 9.0), (2, 0.1, 1.0)), "")
@@ -121,13 +123,14 @@ class Outcome:
         """
         if self.named not in self.rivals:
             return []
-        of_starts = zip(*([(n, r) for r in self.arrivals(n, factor)] for n in self.rivals), strict=True)
+        rivals = [n for n in self.rivals if n in among or not among]
+        of_starts = zip(*([(n, r) for r in self.arrivals(n, factor)] for n in rivals), strict=True)
         there = [[(n, r) for n, r in one if r] for one in of_starts]  # the named one always arrives at its own target
         return [min(one, key=lambda pair: pair[1].seconds) for one in there]
 
-    def speedups(self, factor: float, name: str = "") -> list[float]:
+    def speedups(self, factor: float, name: str = "", among: Sequence[str] = ()) -> list[float]:
         """Time of the first rival to arrive (or of another method) over ours, of the starts from which both arrive."""
-        theirs = self.arrivals(name, factor) if name else [r for _, r in self.best(factor)]
+        theirs = self.arrivals(name, factor) if name else [r for _, r in self.best(factor, among)]
         both = zip(theirs, self.arrivals("ours", factor), strict=False)
         return [a.seconds / b.seconds for a, b in both if a and b and b.seconds > 0]
 

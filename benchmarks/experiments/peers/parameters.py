@@ -27,10 +27,16 @@ JUDGED = {  # group -> the rivals that its bars speak about; the first one ends 
     NTF: ("tensorly_hals", "nnfac"),
 }
 
+NAMED = {  # group -> the package that most people use, and its methods: a race of its own beside that against all
+    FROBENIUS: ("scikit-learn", ("sklearn_cd", "sklearn_mu")),
+    KL: ("scikit-learn mu", ("sklearn_mu",)),
+    NTF: ("TensorLy HALS", ("tensorly_hals",)),
+}
+
 BARS = {  # what a config may ask for: speed-ups at least, ratios of costs at most
-    "nmf_mean": "NMF against the fastest rival, geometric mean of the problems' medians over their starts",
+    "nmf_mean": "NMF against the fastest rival, and against scikit-learn: geometric mean of the problems' medians",
     "nmf_each": "the same, problem by problem",
-    "ntf_mean": "nonnegative CP against the fastest rival, geometric mean of the problems' medians",
+    "ntf_mean": "nonnegative CP against the fastest rival, and against TensorLy HALS: geometric mean",
     "ntf_each": "the same, problem by problem",
     **{name: f"{spec.title} against its fastest rival" for name, spec in PROBLEMS.items() if spec.group == KL},
     "restarts_loop": "a batch of restarts against a loop of scikit-learn's",
