@@ -1,5 +1,6 @@
-"""New tensors in a sweep: as large as the smallest factor or larger, by what torch is asked to do."""
+"""New tensors in a sweep, by what torch is asked to do, and new pages, which the system has to hand out."""
 
+import platform
 from collections import Counter
 
 import numpy as np
@@ -62,3 +63,32 @@ def test_a_sweep_makes_few_new_tensors(name):
         counts.append(new.count)
     each = (counts[1].total() - counts[0].total()) / 20
     assert 0 < each <= most, counts[1] - counts[0]
+
+
+def small_models(iterations, told):
+    """Every default solver, with factors of some hundred kilobytes."""
+    limits = {"max_iter": iterations, "tol": 1e-30, "random_state": 0, "callback": told}
+    rows, cube = (RNG.random(shape, dtype=np.float32) for shape in ((3000, 600), (1500, 40, 30)))
+    labels = RNG.integers(0, 5, 3000)
+    yield "NMF", lambda: NMF(20, init="random", **limits).fit(rows)
+    yield "NMF, restarts", lambda: NMF(20, n_init=4, init="random", **limits).fit(rows)
+    yield "NMF, Kullback-Leibler", lambda: NMF(20, loss="kl", init="random", **limits).fit(rows)
+    yield "NTF", lambda: NTF(20, init="random", **limits).fit(cube)
+    yield "NGE", lambda: NGE(20, init="random", **limits).fit(rows, labels)
+    yield "N2S2L", lambda: N2S2L(20, init="random", **limits).fit(rows, labels)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries keep other memory")
+def test_sweeps_live_on_the_memory_of_the_sweeps_before():
+    import resource
+
+    seen = []
+    told = lambda at: seen.append((at.iteration, resource.getrusage(resource.RUSAGE_SELF).ru_minflt))
+    for name, fit in small_models(60, told):
+        seen.clear()
+        fit()
+        (first, before), (last, after) = seen[3], seen[-1]
+        pages = (after - before) / (last - first)
+        factor = (1500 if name == "NTF" else 3000) * 20 * 4 / resource.getpagesize()
+        assert pages < factor / 2, (name, pages)
