@@ -64,7 +64,7 @@ class SparseAtoms(Atoms):
     def __init__(self, S: sp.csr_array, dtype: torch.dtype = torch.float64) -> None:
         self.S, self.shape, self.device, self.dtype = S, tuple(S.shape), torch.device("cpu"), dtype
         self.rows = CSR.from_scipy(S, self.device, dtype)
-        self.columns = CSR.from_scipy(S.T.tocsr(), self.device, dtype)
+        self.columns = CSR.transpose_of(S, self.device, dtype)
 
     def combine(self, a: Tensor) -> Tensor:
         """As for dense atoms."""

@@ -13,6 +13,8 @@ from torch import Tensor
 from .base import slices
 
 LIMIT = 2**31 - 1  # numbers that a sparse product may have on its right side: torch's kernels count them in 32 bits
+NEAR = 3 << 19  # bytes of it on the CPU: for more they are fetched from further away at every stored entry
+NARROW = 64  # columns that are multiplied at once at least: every time the matrix is read
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +47,11 @@ class CSR:
         values = torch.from_numpy(np.ascontiguousarray(S.data)).to(device, dtype)
         return cls(crow, col, values, tuple(S.shape))
 
+    @classmethod
+    def transpose_of(cls, S: Any, device: torch.device, dtype: torch.dtype) -> "CSR":
+        """Copy the transpose of a canonical scipy CSR."""
+        return cls.from_scipy(S.T.tocsr(), device, dtype)
+
     def with_values(self, values: Tensor) -> "CSR":
         """Give the same pattern other stored values `(nnz,)`."""
         return replace(self, values=values)
@@ -63,15 +70,25 @@ class CSR:
     def product(self, rows: Tensor, out: Tensor | None = None) -> Tensor:
         """Compute `matrix @ rows`, row-major; into `out (n, c)` if given, which may be some columns of a wider one."""
         if _is_plain(rows, self.values):  # the operator spends half its time on zeros and on a copy of its result
-            out = rows.new_empty(self.shape[0], rows.shape[1]) if out is None else out
-            if rows.numel() <= LIMIT:
-                return torch.addmm(out, self.matrix, rows, beta=0, out=out)
-            for part in slices(rows.shape[1], max(1, LIMIT // rows.shape[0])):
-                torch.addmm(out[:, part], self.matrix, rows[:, part].contiguous(), beta=0, out=out[:, part])
-            return out
+            return self._multiply(rows, rows.new_empty(self.shape[0], rows.shape[1]) if out is None else out, 0)
         row, col = self.coordinates()
         product = rows.new_zeros(self.shape[0], rows.shape[1]).index_add(0, row, self.values[:, None] * rows[col])
         return product if out is None else out.copy_(product)
+
+    def add_product(self, rows: Tensor, total: Tensor) -> Tensor:
+        """Add `matrix @ rows` to `total`, in place where torch's kernels take the operands."""
+        return self._multiply(rows, total, 1) if _is_plain(rows, self.values, total) else total + self.product(rows)
+
+    def _multiply(self, rows: Tensor, out: Tensor, beta: int) -> Tensor:
+        """Write `beta out + matrix @ rows` to `out`, some columns at a time."""
+        (n, c), width = rows.shape, LIMIT // max(1, len(rows))
+        if rows.is_cpu:
+            width = min(width, max(NARROW, NEAR // max(1, n * rows.element_size())))
+        if c <= width:
+            return torch.addmm(out, self.matrix, rows, beta=beta, out=out)
+        for part in slices(c, -(-c // -(-c // max(1, width)))):  # of nearly the same width
+            torch.addmm(out[:, part], self.matrix, rows[:, part].contiguous(), beta=beta, out=out[:, part])
+        return out
 
     def sampled(self, left: Tensor, right: Tensor) -> Tensor:
         """Compute `<left_i, right_j>` at every stored entry (i, j), `(nnz,)`; nothing of size nnz x k is made.

@@ -12,11 +12,12 @@ from .. import divergence as div
 from ..factors import as_factor, flatten_batch, unflatten_batch
 from .base import product_blocks, sum_of
 from .csr import CSR
+from .csr_blocks import TransposeBlocks
 from .stored_entries import Piece, StoredEntries, clamp_divisor
 
 
 class Sparse(StoredEntries):
-    """A sparse matrix: `X` and its transpose as CSR, for a product with the transpose of `X` takes five times as long.
+    """A sparse matrix: `X` as CSR, and its transpose in blocks of samples, for products with it to be as fast.
 
     Parameters
     ----------
@@ -26,6 +27,8 @@ class Sparse(StoredEntries):
     lazy : bool
         Whether the transpose is made when it is asked for: of a matrix that is used once.
     """
+
+    make_transpose = staticmethod(TransposeBlocks.of)
 
     def __init__(self, X: sp.csr_array, device: torch.device, dtype: torch.dtype, lazy: bool = False) -> None:
         self.lazy = lazy
@@ -73,17 +76,20 @@ class Sparse(StoredEntries):
 
     def ratio_product(self, factors: Sequence[Tensor], mode: int, beta: float) -> Tensor:
         """Multiply the ratios at the pattern by the other factor, all in the order of the rows of this one."""
-        X, other = self.columns if mode else self.rows, factors[1 - mode].contiguous()
-        y = X.sampled(factors[mode].contiguous(), other)
-        ratio = div.ratios(X.values.to(y.dtype), clamp_divisor(self, y, beta), beta)[0]
-        return as_factor(X.with_values(ratio).product(other))
+        own, other = factors[mode].contiguous(), factors[1 - mode].contiguous()
+        total = own.new_zeros(own.shape)
+        for part, X in self.columns if mode else [(slice(None), self.rows)]:
+            y = X.sampled(own, other[part])
+            ratio = div.ratios(X.values.to(y.dtype), clamp_divisor(self, y, beta), beta)[0]
+            total = X.with_values(ratio).add_product(other[part], total)
+        return as_factor(total)
 
     def reconstruction(self, factors: Sequence[Tensor], beta: float) -> Iterator[tuple[slice, Tensor]]:
         """Compute `V U'` in blocks of rows."""
         return product_blocks(factors[0], factors[1], self.chunk)
 
 
-def _multiply(X: CSR, F: Tensor) -> Tensor:
+def _multiply(X: CSR | TransposeBlocks, F: Tensor) -> Tensor:
     """Compute `X @ F` for every problem of a batch as one sparse product.
 
     A single problem's product stays in rows, as a sparse product gives it and the next one takes it: turned round, a

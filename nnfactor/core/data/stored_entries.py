@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from functools import reduce
 from math import prod
-from typing import Self, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,6 +30,7 @@ class StoredEntries(Data):
     """
 
     lazy = False  # whether the transpose is made when it is asked for
+    make_transpose: Any = staticmethod(CSR.transpose_of)
     direct_up_to = float("inf")  # entries up to which the residual of a nearly exact fit is summed over all of them
 
     def __init__(self, X: sp.csr_array, shape: Sequence[int], device: torch.device, dtype: torch.dtype) -> None:
@@ -39,14 +40,14 @@ class StoredEntries(Data):
 
     def _place(self, X: sp.csr_array) -> None:
         self._host, self.rows = X, CSR.from_scipy(X, self.device, self.dtype)
-        self._columns = None if self.lazy else CSR.from_scipy(X.T.tocsr(), self.device, self.dtype)
+        self._transpose = None if self.lazy else self.make_transpose(X, self.device, self.dtype)
 
     @property
-    def columns(self) -> CSR:
+    def columns(self) -> Any:
         """The transpose of `rows`."""
-        if self._columns is None:
-            self._columns = CSR.from_scipy(self._host.T.tocsr(), self.device, self.dtype)
-        return self._columns
+        if self._transpose is None:
+            self._transpose = self.make_transpose(self._host, self.device, self.dtype)
+        return self._transpose
 
     def largest(self) -> float:
         """Find the largest absolute value of an entry as it was read: in `dtype` it may be infinite (kept)."""
