@@ -1,7 +1,8 @@
 """`python -m benchmarks findings DIR`: the tables of the pages in `docs/findings` from the finished runs in a folder.
 
 A page is written by hand but for the block between two markers, which holds what a run says: the command and the
-machine, the config's `[[tables]]`, the verdicts of its claims and bars, and what was not run.
+machine, the config's `[[tables]]`, the verdicts of its claims and bars, what was not run, and the summary of the last
+run on every other processor.
 """
 
 from __future__ import annotations
@@ -50,14 +51,27 @@ def _renew(page: Path, run: Path) -> Path:
     rows, ran = read_rows(run), replace(configs.load(run / "config.toml"), name=run.name)
     now = _config_of_today(ran)
     machine = json.loads((run / "machine.json").read_text(encoding="utf-8"))
-    block = "\n\n".join([BEGIN, describe_run(ran, now, machine), *results(rows, now), END])
     text = page.read_text(encoding="utf-8") if page.exists() else f"# {run.name}\n\n{BEGIN}\n{END}\n"
     if BEGIN not in text or END not in text:
         raise BenchmarkError(f"{page}: no place for the results; it needs the lines {BEGIN} and {END}")
     before, after = text.split(BEGIN)[0], text.split(END)[1]
+    earlier = _summaries_elsewhere(text[len(before) : -len(after) or None], machine["device_name"], now)
+    block = "\n\n".join([BEGIN, describe_run(ran, now, machine), *results(rows, now), *earlier, END])
     page.parent.mkdir(parents=True, exist_ok=True)
     page.write_text(before + block + after, encoding="utf-8")
     return page
+
+
+def _summaries_elsewhere(block: str, processor: str, config: Config) -> list[str]:
+    """Find the runs on other processors that a block of results has, and the summary of each."""
+    heads = [markdown(Table("", t.show, [])).splitlines()[0] for t in config.header.tables if t.kind == "summary"]
+    found: dict[str, list[str]] = {}
+    run = ""
+    for paragraph in block.split("\n\n"):
+        run = paragraph if paragraph.startswith("Run: ") else run
+        if paragraph.splitlines()[0] in heads and f"({processor})" not in run:
+            found.setdefault(run.partition(", ")[0], [run, paragraph])
+    return [part for parts in found.values() for part in parts]
 
 
 def _renew_count(pages: Path) -> None:

@@ -679,6 +679,25 @@ def test_what_is_written_by_hand_stays(toy, tmp_path):
         findings.write(tmp_path / "out", tmp_path / "pages")
 
 
+def test_the_summary_of_a_run_on_another_processor_stays(toy, tmp_path):
+    (tmp_path / "toy.toml").write_text(TOY + '[[tables]]\nkind = "summary"\nshow = ["method", "setting"]\n')
+    toy()
+    machine = tmp_path / "out" / "toy" / "machine.json"
+    as_run, pages = json.loads(machine.read_text()), tmp_path / "pages"
+
+    def write_as(processor):
+        machine.write_text(json.dumps({**as_run, "device_name": processor}))
+        (page,) = findings.write(tmp_path / "out", pages)
+        text = page.read_text()
+        return text, re.findall(r"Run: .* on cpu \((\w+)\)", text)
+
+    text, runs = write_as("A")
+    assert runs == ["A"]
+    summary = text[text.index("| method | setting |") :].split("\n\n")[0]
+    assert [write_as(name)[1] for name in ("B", "B", "A", "C")] == [["B", "A"], ["B", "A"], ["A", "B"], ["C", "A", "B"]]
+    assert write_as("C")[0].count(summary) == 3
+
+
 def test_compare(toy, tmp_path, capsys):
     toy(folder="a")
     toy("--set", "run.seed=1", folder="b")
