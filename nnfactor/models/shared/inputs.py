@@ -205,7 +205,7 @@ def read(
         return Inputs(data, unscaled, unscaled, scale, as_torch, given)
     if isinstance(X, Data) and not signed and unscaled.smallest() < 0:
         raise ValueError(
-            "Negative values in data passed to X; shift or clip them, or use a model that takes negative data"
+            "Negative values in data passed to X; shift or clip them, or use SemiNMF, which takes negative data"
         )
     dense = isinstance(X, np.ndarray) or (isinstance(X, Tensor) and X.layout == torch.strided)
     whole = isinstance(X, Data) and X.in_memory and X.sums.alone

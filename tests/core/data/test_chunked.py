@@ -297,7 +297,7 @@ def test_bad_entries_are_refused_with_their_place(sparse):
         X[7, 2] = value
         with pytest.raises(ValueError, match=rf"Input X contains {what}: the first at \(7, 2\)"):
             NMF(2).fit(Chunked(sp.csr_array(X) if sparse else X, n_rows=3))
-    with pytest.raises(ValueError, match="Negative values in data passed to X"):
+    with pytest.raises(ValueError, match=r"Negative values in data passed to X; .*SemiNMF"):
         NMF(2).fit(Chunked(-np.ones((4, 3)), n_rows=3))
     SemiNMF(2, max_iter=5, tol=0).fit(Chunked(np.random.default_rng(0).normal(size=(9, 4)), n_rows=4))
 
