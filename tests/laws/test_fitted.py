@@ -179,6 +179,11 @@ class TestComponents:
         with pytest.raises(NotFittedError, match="can be set after fit"):
             SemiNMF(3).components_ = KNOWN
 
+    @pytest.mark.parametrize("model", [NMF(2), NTF(2), SemiNMF(2)], ids=repr)
+    def test_before_a_fit_there_are_none(self, model):
+        with pytest.raises(NotFittedError, match=rf"{type(model).__name__} is not fitted yet.*; call fit first"):
+            _ = model.components_
+
     def test_copies_and_pickles_keep_them(self):
         model = fit("NMF")
         model.components_ = KNOWN

@@ -88,9 +88,11 @@ class Bases:
 
         It may be written to and set; `transform` and `inverse_transform` then go by it.
         """
-        factors = vars(self).get("factors_", ())
+        factors, name = vars(self).get("factors_"), type(self).__name__
+        if factors is None:
+            raise NotFittedError(f"{name} is not fitted yet, and has no components_; call fit first")
         if len(factors) != 1 or not self._of_features:
-            raise AttributeError(f"{type(self).__name__} has no components_; it has {len(factors)} factors_ instead")
+            raise AttributeError(f"{name} has no components_; it has {len(factors)} factors_ instead")
         return factors[0].T
 
     @components_.setter
