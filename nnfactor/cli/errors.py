@@ -33,14 +33,16 @@ NAMED = re.compile(
     re.VERBOSE,
 )
 
+OBJECT = re.compile(r"; raise (\w+ or )?\Z")  # what stands behind is to be raised: `; raise max_iter or tol`
+
 QUOTES = "\"'"
 
 
 def in_options(text: str, names: Collection[str]) -> str:
     """Name options in a message that speaks of parameters in Python: `missing='nan'` is `--missing nan`.
 
-    >>> in_options("alpha=-1 needs missing='nan', header=False; max_iter", {"alpha", "missing", "max_iter"})
-    '--alpha -1 needs --missing nan, --no-header; --max-iter'
+    >>> in_options("tol=-1 needs missing='nan', header=False; raise max_iter or tol", {"missing", "max_iter", "tol"})
+    '--tol -1 needs --missing nan, --no-header; raise --max-iter or --tol'
     """
 
     def translated(match: re.Match[str]) -> str:
@@ -49,7 +51,8 @@ def in_options(text: str, names: Collection[str]) -> str:
             return match[0]
         rest = text[match.end() :]
         is_subject = match.start() == 0 or rest.startswith((" must ", "["))
-        if value is None and not (is_subject or "_" in name or name == "y"):
+        is_object = OBJECT.search(text, 0, match.start()) is not None
+        if value is None and not (is_subject or is_object or "_" in name or name == "y"):
             return match[0]  # a word of the sentence
         option = OPTIONS.get(name, f"--{name.replace('_', '-')}")
         if name in SWITCHES:

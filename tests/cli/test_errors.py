@@ -213,7 +213,8 @@ def test_warnings_name_options(folder, capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(folder)
     words = ["fit", "good.csv", "-k", "2", "--max-iter", "1", "--output-dir", str(tmp_path), "--no-plots"]
     assert main(words) == 0
-    assert "--max-iter 1" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "--max-iter 1" in told and "; raise --max-iter or --tol\n" in told
 
 
 def test_a_failure_is_one_line_and_status_1(folder, capsys, monkeypatch):
