@@ -38,11 +38,8 @@ from .arrays import (
     swap,
     take,
 )
+from .blocks import GROUPS
 from .stability import similarities
-
-GROUPS = 5  # of rows and of columns: a fit sees 64 % of the entries, and finds what is weak better than with fewer
-
-ROUNDS = 2  # how often every row and every column is held out
 
 STARTS = {2: 1}  # of a fold, by the order of the data: a matrix has singular vectors, a tensor only random starts
 OTHER_STARTS = 3
@@ -81,18 +78,6 @@ MOST_ITERATIONS = (
 NOT_OF_BASES = ("n_components", "n_init", "init", "random_state", "normalize")
 
 
-def draw_blocks(
-    estimators: Sequence[NMF], X: Any, weights: Any, random: np.random.RandomState
-) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Draw pairs of rows and columns to hold out; a round holds out every row and every column once."""
-    sides = [[np.sort(at) for at in np.array_split(random.permutation(d), min(d, GROUPS))] for d in X.shape[:2]]
-    turns = max(map(len, sides))
-    pairs = [(a % len(sides[0]), (a + shift) % len(sides[1])) for shift in range(ROUNDS) for a in range(turns)]
-    folds = [(sides[0][a], sides[1][b]) for a, b in dict.fromkeys(pairs)]
-    _check_size(estimators, X.shape, folds)
-    return folds
-
-
 def _is_free(estimator: Any) -> bool:
     """Tell whether another loss may judge ranks: nothing is asked of the factors but signs and known entries."""
     if not isinstance(estimator, NMF) or is_asked(clone(estimator).set_params(fixed=None)):
@@ -125,20 +110,6 @@ def _find_scales(estimator: Any, X: Any, weights: Any) -> list[np.ndarray]:
         typical = means.mean() or 1.0
         found.append(np.where(means > 0, np.sqrt(typical / np.where(means > 0, means, 1)), 1.0))
     return found
-
-
-def _check_size(
-    estimators: Sequence[NMF], shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]
-) -> None:
-    """Refuse ranks whose coefficients what a fold keeps does not determine."""
-    rows, columns = (d - max(len(fold[side]) for fold in folds) for side, d in enumerate(shape[:2]))
-    most, largest = min(rows, columns) * prod(shape[2:]), max(e.n_components for e in estimators)
-    if largest > most or not rows or not columns:
-        raise ValueError(
-            f"ranks go up to {largest}, but of X of shape {tuple(shape)} a fold of criterion='bicross' keeps {rows} "
-            f"rows and {columns} columns, which determine {most} components; use ranks up to {most}, or "
-            "criterion='stability'"
-        )
 
 
 def _scales_of_seen(estimator: Any, X: Any, weights: Any, rows: np.ndarray, columns: np.ndarray) -> list[np.ndarray]:

@@ -21,7 +21,8 @@ from ..core.data.distributed.watch import Watch
 from ..metrics.components import core_consistency
 from ..models.restarts.dealt import deal, read_group
 from ..models.shared.base import Factorization
-from .held_out import GROUPS, HIDDEN
+from .blocks import GROUPS
+from .held_out import HIDDEN
 from .html import html_table
 from .stability import restart_factors, summarize_groups, summarize_parts
 from .study import Criterion, RankStudy

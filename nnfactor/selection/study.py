@@ -26,7 +26,8 @@ from ..models.shared.constraints import is_asked, known_components
 from ..models.shared.fitting import read_random_state, read_weighted
 from ..models.shared.parameters import one_of, whole
 from .arrays import as_indexable, divide
-from .held_out import draw_blocks, draw_speckles, plain, predict_block, predict_speckles
+from .blocks import draw_blocks
+from .held_out import draw_speckles, plain, predict_block, predict_speckles
 from .stability import can_resample, draw_parts, fit_part
 
 Criterion = Literal["auto", "bicross", "speckled", "stability", "core_consistency"]

@@ -11,7 +11,8 @@ from sklearn.metrics import silhouette_samples
 
 from nnfactor import NMF, NTD, NTF, SULF, Coupled, GraphNMF, SemiNMF, select_rank
 from nnfactor.penalties import L1
-from nnfactor.selection.held_out import GROWS, draw_blocks, draw_speckles, noise_power, predict_block, predict_speckles
+from nnfactor.selection.blocks import draw_blocks
+from nnfactor.selection.held_out import GROWS, draw_speckles, noise_power, predict_block, predict_speckles
 from nnfactor.selection.stability import match_restarts, silhouettes, summarize_groups
 
 
