@@ -29,11 +29,22 @@ def _check_size(
     estimators: Sequence[NMF], shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> None:
     """Refuse ranks whose coefficients what a fold keeps does not determine."""
-    rows, columns = (d - max(len(fold[side]) for fold in folds) for side, d in enumerate(shape[:2]))
-    most, largest = min(rows, columns) * prod(shape[2:]), max(e.n_components for e in estimators)
+    (rows, columns), most = _kept(shape, folds), most_components(shape, folds)
+    largest = max(e.n_components for e in estimators)
     if largest > most or not rows or not columns:
         raise ValueError(
-            f"ranks go up to {largest}, but of X of shape {tuple(shape)} a fold of criterion='bicross' keeps {rows} "
-            f"rows and {columns} columns, which determine {most} components; use ranks up to {most}, or "
+            f"X of shape {tuple(shape)} is too small for n_components={largest}: a fold of criterion='bicross' keeps "
+            f"{rows} rows and {columns} columns, which determine {most} components; use ranks up to {most}, or "
             "criterion='stability'"
         )
+
+
+def most_components(shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> int:
+    """Return the largest rank whose coefficients are determined by what every fold keeps."""
+    return min(_kept(shape, folds)) * prod(shape[2:])
+
+
+def _kept(shape: Sequence[int], folds: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[int, int]:
+    """Count the rows and the columns that every fold keeps at least."""
+    rows, columns = (d - max(len(fold[side]) for fold in folds) for side, d in enumerate(shape[:2]))
+    return rows, columns
