@@ -25,6 +25,7 @@ from ..selection import RankSelection
 from ..selection.rank import conclude
 from ..selection.study import RankStudy, warn_of_large_ranks
 from .data import Given, check_alike
+from .describe import told_in_options
 from .errors import UserError
 from .folder import JOBS, SUGGESTED, ResultFolder, write_table_file, written
 from .logs import LOGGER
@@ -219,7 +220,7 @@ def finish(folder: ResultFolder, work: Work, given: Given, pictures: bool) -> No
     if only or suggested is not None:
         with written(folder.file(SUGGESTED)) as path:
             shutil.copytree(folder.solution(suggested), path)
-    reason = found.reason if found else None
+    reason = told_in_options(found.reason) if found else None
     first = next(iter(models.values()))
     environment = {name: value for name, value in getattr(first, "fit_info_", {}).items() if name != "seeds"}
     folder.write_metadata(

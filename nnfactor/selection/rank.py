@@ -165,6 +165,8 @@ def conclude(study: RankStudy, models: Mapping[int, Any], parts: Sequence[Any]) 
     resampled = summarize_parts(parts) if parts and losses is None else None
     columns = _columns(study.criterion, models, study.X, losses, resampled)
     rank, reason = _decide(study.criterion, columns, losses)
+    if rank is not None:
+        reason += _at_the_end(rank, study)
     return RankSelection(rank, study.criterion, reason, _as_table(columns), models, losses)
 
 
@@ -229,8 +231,7 @@ def _decide(criterion: str, columns: Mapping[str, np.ndarray], losses: np.ndarra
     if not good.any():
         return None, f"no clear rank by {criterion}: none has {rule}{note}"
     i = int(np.flatnonzero(good)[-1])
-    told = f"{ranks[i]} by {criterion}: the largest rank with {rule} ({values(i)}){note}"
-    return int(ranks[i]), told + _at_the_end(i, ranks)
+    return int(ranks[i]), f"{ranks[i]} by {criterion}: the largest rank with {rule} ({values(i)}){note}"
 
 
 def _shares(losses: np.ndarray) -> np.ndarray:
@@ -258,15 +259,19 @@ def _least_within_one_error(ranks: np.ndarray, losses: np.ndarray, what: str, cr
         return None, f"no clear rank by {criterion}: over {folds}, no rank predicts better than one component"
     first = int(np.flatnonzero(within[2:])[0])
     k, least = int(ranks[first]), tried[best - 1]
-    told = (
+    return k, (
         f"{k} by {criterion}: the smallest rank within one standard error of the least held-out loss, that of rank "
         f"{least}; mean over {folds}"
     )
-    return k, told + _at_the_end(first, ranks)
 
 
-def _at_the_end(i: int, ranks: Sequence[int] | np.ndarray) -> str:
-    return "; it is the largest that was tried: try more" if i == len(ranks) - 1 and len(ranks) > 1 else ""
+def _at_the_end(rank: int, study: RankStudy) -> str:
+    """Say what to do where the largest rank that was tried is suggested."""
+    if len(study.ranks) == 1 or rank < study.ranks[-1]:
+        return ""
+    if rank == study.largest_judged:
+        return f"; it is the largest that {study.criterion} can judge here: for more use criterion='stability'"
+    return "; it is the largest that was tried: try more"
 
 
 def _as_table(columns: dict[str, np.ndarray]) -> Any:

@@ -26,7 +26,7 @@ from ..models.shared.constraints import is_asked, known_components
 from ..models.shared.fitting import read_random_state, read_weighted
 from ..models.shared.parameters import one_of, whole
 from .arrays import as_indexable, divide
-from .blocks import draw_blocks
+from .blocks import draw_blocks, most_components
 from .held_out import draw_speckles, plain, predict_block, predict_speckles
 from .stability import can_resample, draw_parts, fit_part
 
@@ -87,6 +87,11 @@ class RankStudy:
         own, known = {"n_init": self.n_init, "random_state": self.seed}, known_components(self.estimator)
         asked = lambda k: {"n_components": k, **({"fixed": None} if k < known else {})}
         return [clone(self.estimator).set_params(**own, **asked(k)) for k in ranks]
+
+    @property
+    def largest_judged(self) -> int | None:
+        """The largest rank that the criterion can judge for data of this size; None: it has no such limit."""
+        return most_components(self.X.shape, self.parts) if self.criterion == "bicross" else None
 
     def shared(self, watched: Watch) -> Self:
         """Return the study as the first process has drawn it."""

@@ -148,7 +148,10 @@ WRONG = [  # words of a command line, and a part of what is told
     ("fit good.csv -k 2 --output-dir good.csv", "good.csv"),
     ("select-rank good.csv -k 3", "compares ranks"),
     ("select-rank good.csv -k 2:4 --criterion bicros", "did you mean bicross?"),
-    ("select-rank good.csv -k 2:40", "is too small for -k 40: a fold of --criterion bicross keeps 9 rows and 4 columns"),
+    (
+        "select-rank good.csv -k 2:40",
+        "is too small for -k 40: a fold of --criterion bicross keeps 9 rows and 4 columns",
+    ),
     ("select-rank good.csv -k 2:4 --labels types.csv:type", "uses no labels"),
     ("select-rank good.csv -k 2:4 --model SRC", "SRC has no number of components"),
     ("transform absent good.csv", "no such folder"),

@@ -123,6 +123,24 @@ def test_restarts_that_failed_are_left_out_of_stability():
     assert np.isnan(summarize_groups([factors[3:]], np.array([0.0, np.nan]))).all()
 
 
+FEW = (np.random.default_rng(0).random((40, 3)) + 0.1) @ np.array(
+    [[1, 0, 0, 1], [0, 1, 0, 1], [0, 0, 1, 1.0]]
+)  # columns
+
+
+@pytest.mark.parametrize(
+    "data, ranks, told",
+    [
+        (X, [2, 3], "largest that was tried: try more"),
+        (FEW, [2, 3], "largest that bicross can judge here: for more use criterion='stability'"),
+        (X, [2, 3, 4], "each of which holds out a block of rows and columns"),
+    ],
+)
+def test_a_rank_at_the_end_says_what_to_try(data, ranks, told):
+    found = select_rank(NMF(2), data, ranks, random_state=0)
+    assert found.rank == 3 and found.reason.endswith(told)
+
+
 def test_stability_is_undefined_for_one_component():
     found = select_rank(NMF(2), X, [1], "stability", random_state=0)
     assert found.rank is None and "undefined for one component" in found.reason
