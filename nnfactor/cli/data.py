@@ -1,6 +1,7 @@
 """Data, labels and weights that a command line names."""
 
 import hashlib
+import shlex
 from argparse import Namespace
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,8 +18,10 @@ from ..io.blocks import can_be_opened
 from ..io.data_files import read_rows
 from ..io.file_kinds import split_column
 from ..io.label_files import KINDS
+from ..io.text_tables import TextInColumn
 from ..selection.arrays import as_indexable, take
 from .arguments import read_size
+from .describe import told_in_options
 from .errors import UserError
 from .logs import LOGGER
 from .memory.needs import refuse_too_large
@@ -89,7 +92,7 @@ def read_given(arguments: Namespace, model: str, opened: bool = False) -> Given:
         raise UserError(f"--names is for one data file, got {len(paths)}; use files that hold names")
     column = column_of(arguments.labels, paths[0])
     opened = opened and model not in LISTS and can_be_opened(paths[0]) and not _whole(arguments)
-    tables = [_read(path, arguments, column if i == 0 else None, opened) for i, path in enumerate(paths)]
+    tables = [_read_data(path, arguments, column if i == 0 else None, opened) for i, path in enumerate(paths)]
     if model in OF_SAMPLES:
         check_alike(tables, [(i, 0) for i in range(len(tables))])
     X = [table.values for table in tables] if model in LISTS and not _is_stack(tables) else tables[0].values
@@ -121,6 +124,17 @@ def _whole(arguments: Namespace) -> list[str]:
     """List the options that go with files that are read whole."""
     names = ("header", "row_names", "long", "transpose")
     return [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name, None)]
+
+
+def _read_data(path: str, arguments: Namespace, column: str | None, opened: bool) -> Table:
+    """Read a data file; of a column that holds text say also how to leave it out, which only data files can."""
+    try:
+        return _read(path, arguments, column, opened)
+    except TextInColumn as found:
+        if found.column is None:
+            raise
+        leaves_out = f"--drop-columns {shlex.quote(found.column)} leaves it out"
+        raise UserError(f"{told_in_options(found)}, {leaves_out}") from found
 
 
 def _read(path: str, arguments: Namespace, column: str | None, opened: bool = False) -> Table:

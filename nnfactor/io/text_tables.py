@@ -127,17 +127,15 @@ class TextTable:
             return read_numbers(cells)
         except TextFound as found:
             i = found.index
-            raise ValueError(
+            names = self.columns or ("",)
+            column = names[i] if all(_number(name) is None for name in names) else None
+            advice = "with a first line that names the columns, labels= would read one as labels"
+            advice = advice if column is None else f"labels={column!r} reads its column as labels"
+            raise TextInColumn(
                 f"{self.source}, line {line}, column {self._numbers[i] + 1}: {cells[i]!r} is no number; only the first "
-                f"line and the first column may hold text{self._advice(i)}"
+                f"line and the first column may hold text; {advice}",
+                column,
             ) from None
-
-    def _advice(self, i: int) -> str:
-        """Say what would work for a column of text."""
-        columns = self.columns or ("",)
-        if any(_number(name) is not None for name in columns):
-            return "; with a first line that names the columns, labels= would read one as labels"
-        return f"; labels={columns[i]!r} reads its column as labels"
 
 
 def read_text_table(
@@ -245,6 +243,14 @@ def text_rows(lines: Iterable[str], kind: str, source: str, skip_blank: bool = T
                 empty = empty or reader.line_num
     except csv.Error as error:
         raise ValueError(f"{source}, line {reader.line_num}: {error}; is a quotation mark left open?") from None
+
+
+class TextInColumn(ValueError):
+    """Says that a column of numbers holds text; `column` is its name, None where columns have none."""
+
+    def __init__(self, message: str, column: str | None) -> None:
+        super().__init__(message)
+        self.column = column
 
 
 class TextFound(ValueError):
