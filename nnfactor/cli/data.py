@@ -40,6 +40,8 @@ SMALL = 2**16  # bytes of a file of a large folder up to which it is read: what 
 
 LARGE = 2**24  # numbers of an array that is converted as it is read
 
+DOMINANT = 0.9  # share of the squared norm from which on a column is told of: the others hardly change the fit
+
 WHOLE = 2**30  # bytes of a file up to which its checksum reads all of it
 
 Names = Sequence[str] | None
@@ -167,6 +169,24 @@ def _read_as_floats(path: str, key: str | None, names: Any) -> Table | None:
     if hasattr(table.values, "nnz") or table.values.dtype == dtype or not np.prod(table.values.shape) > LARGE:
         return None
     return replace(table, values=read_rows(table.values, dtype))
+
+
+def told_of_scale(table: Table) -> str | None:
+    """Say which column of a matrix in memory has nearly all of its squared norm; None where none has."""
+    X = table.values
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or X.shape[1] < 3:
+        return None
+    with np.errstate(all="ignore"):  # NaN and infinity have messages of their own
+        squares = np.einsum("ij,ij->j", X, X, dtype=np.float64)
+        share, j = float(squares.max() / squares.sum()), int(squares.argmax())
+    if not share > DOMINANT:
+        return None
+    names, percent = table.names[1], min(int(100 * share), 99)
+    column = f"column {j + 1}" if names is None else f"column {names[j]!r}"
+    return (
+        f"{column} has more than {percent} % of the squared norm of {table.source} and decides the fit; unless that is "
+        "meant, divide every column by its maximum or its standard deviation first"
+    )
 
 
 def column_of(labels: str | None, data: str) -> str | None:

@@ -224,6 +224,29 @@ def test_warnings_name_options(folder, capsys, monkeypatch, tmp_path):
     assert "--max-iter 1" in told and "; raise --max-iter or --tol\n" in told
 
 
+@pytest.mark.parametrize(
+    "scales, how, told",
+    [
+        (
+            [1, 1000, 1],
+            "",
+            "warning: column 'b' has more than 99 % of the squared norm of wide.csv and decides the fit",
+        ),
+        ([1, 1000, 1], "--loss kl", None),
+        ([1, 2, 1], "", None),
+        ([1, 1000], "", None),
+    ],
+)
+def test_a_column_that_decides_the_fit_is_told_of(capsys, monkeypatch, tmp_path, scales, how, told):
+    monkeypatch.chdir(tmp_path)
+    rows = (np.random.default_rng(0).random((9, len(scales))) + 0.5) * scales
+    lines = [",".join("abc"[: len(scales)]), *(",".join(map(str, row)) for row in rows.tolist())]
+    (tmp_path / "wide.csv").write_text("\n".join(lines))
+    assert main(["fit", "wide.csv", "-k", "2", "--seed", "0", "--no-plots", *how.split()]) == 0
+    shown = capsys.readouterr().err
+    assert told in shown if told else "decides the fit" not in shown
+
+
 def test_a_failure_is_one_line_and_status_1(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
 

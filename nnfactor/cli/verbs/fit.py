@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...io import Table
+from ...models.shared.parameters import loss_exponent
 from ..arguments import read_size
-from ..data import stem_of
+from ..data import Given, stem_of, told_of_scale
 from ..errors import OF_USERS, UserError
 from ..folder import ResultFolder
 from ..jobs import Work, compute, finish
@@ -61,6 +62,8 @@ def _run(request: Request, processes: Processes) -> None:
     with undone_on_mistakes(folder), follow(folder, words.quiet) if tells else nullcontext():
         for line in told["data"] if processes.is_first else ():
             LOGGER.info("read %s", line)
+        for line in _advice(request, given, processes) if processes.is_first else ():
+            LOGGER.warning("warning: %s", line)
         compute(folder, work, given, words, processes)
         processes.wait_for_others()
         if words.total_workers > 1:
@@ -77,6 +80,14 @@ def _describe(table: Table, words: Namespace, n: int) -> str:
     how = f"read in blocks within {words.max_bytes}" if words.max_bytes else "read by"
     how += f" {'in ' * bool(words.max_bytes)}each of {n} processes" if n > 1 else ""
     return f"{table.source}: {' x '.join(map(str, table.values.shape))}, {table.values.dtype}, {how}"
+
+
+def _advice(request: Request, given: Given, processes: Processes) -> list[str]:
+    """Say what of data in memory will spoil a fit by least squares."""
+    opened = request.words.max_bytes or processes.size > 1
+    if opened or given.weights is not None or loss_exponent(request.estimator) != 2:
+        return []
+    return [line for table in given.tables if (line := told_of_scale(table)) is not None]
 
 
 @contextmanager
