@@ -28,7 +28,7 @@ def _log_in_place(Z: Tensor) -> Tensor:
 
 
 def ratios(x: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor | None]:
-    """`x y^(beta-2)` and `y^(beta-1)` for `y > 0`; for beta = 1 the second is 1 everywhere and left out.
+    """`x y^(beta-2)` and `y^(beta-1)` for `y > 0` (0 as well if beta = 3); for beta = 1 the second, 1, is left out.
 
     `y` belongs to this function: the first may be written over it, where a new tensor costs more than the division.
     """
@@ -39,6 +39,8 @@ def ratios(x: Tensor, y: Tensor, beta: float) -> tuple[Tensor, Tensor | None]:
     if beta == 0:
         inverse = y.reciprocal()
         return x * inverse * inverse, inverse
+    if beta == 3:  # a product, also for y = 0
+        return x * y, y.square()
     linear_plus = y.pow(beta - 1)
     return x * (linear_plus / y), linear_plus
 

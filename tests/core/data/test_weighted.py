@@ -102,6 +102,16 @@ def test_products_and_distances(kind, order, batch):
     torch.testing.assert_close(data.mean(), (W * X).sum() / W.sum())
 
 
+@pytest.mark.parametrize(("kind", "order"), CASES)
+def test_products_where_the_model_is_zero(kind, order):
+    data, X, W, factors = made(kind, order)
+    factors = [F.masked_fill(torch.arange(len(F))[:, None] < 2, 0) for F in factors]
+    Y = model(factors)
+    for mode in range(order):
+        torch.testing.assert_close(data.weigh(factors, mode).expand_as(factors[mode]), contract(W * Y, factors, mode))
+        torch.testing.assert_close(data.residual_products(factors, mode), contract(W * (X - Y), factors, mode))
+
+
 @pytest.mark.parametrize("beta", [1.0, 1.5, 0.5, 2.0, 3.0])
 @pytest.mark.parametrize(("kind", "order"), CASES)
 def test_ratio_products_and_divergences(kind, order, beta):
