@@ -189,7 +189,7 @@ def _complaint(X: Tensor, name: str, *coords: Sequence[int] | np.ndarray) -> str
     for what, bad, advice in (
         ("NaN", X.isnan(), "fill or drop them first, or hide them: missing='nan' in NMF, NTF, NGE, N2S2L and GraphNMF"),
         ("infinity", X.isinf(), "fill or drop them first"),
-        ("Negative values", X < 0, "shift or clip them, or use a model that takes negative data"),
+        ("Negative values", X < 0, "shift or clip them, or use SemiNMF, which takes negative data"),
     ):
         count = int(bad.sum())
         if count:
