@@ -234,9 +234,13 @@ def in_order(values: Any, given: Sequence[Names], wanted: Sequence[Names], sourc
         if missing or len(mine) != len(other):
             told = f"lacks {missing[0]!r}" if missing else f"has {len(mine)} names where {len(other)} are wanted"
             raise UserError(f"{source} {told}: dimension {axis} must have the names of the fitted data")
-        if len(place) < len(mine):
-            twice = next(name for name in place if list(mine).count(name) > 1)
-            raise UserError(f"{source}: dimension {axis} has the name {twice!r} twice, and another order than the data")
+        for names, whose in ((mine, source), (other, "the fitted data")):
+            if len(set(names)) < len(names):  # which one is meant is not said
+                twice = next(name for name in names if list(names).count(name) > 1)
+                raise UserError(
+                    f"{source} has other names in dimension {axis} than the fitted data, or another order, and {whose} "
+                    f"the name {twice!r} twice; give every name once, or the names of the fitted data in their order"
+                )
         if not getattr(values, "in_memory", True):
             raise UserError(f"{source}: dimension {axis} has another order than the fitted data; leave --max-bytes out")
         at = np.array([place[name] for name in other])

@@ -464,6 +464,13 @@ class TestNamesDecide:
         run("transform twice_NMF twice.tsv --output out.npy")
         run("transform twice_NMF other.tsv --output out.npy", status=2)
 
+    def test_names_that_only_the_fitted_data_have_twice(self, here, capsys):
+        nnfactor.io.write_table("twice.tsv", self.X, None, ["g0", "g0", "g1", "g1", "g2"])
+        run("fit twice.tsv -k 2 --seed 0 --no-plots")
+        run("transform twice_NMF a.tsv --output out.npy", status=2)
+        assert "the fitted data the name 'g0' twice" in capsys.readouterr().err
+        assert not (here / "out.npy").exists()
+
     def test_the_order_and_the_part_of_files(self, here):
         base = "-k 2 --seed 1 --n-init 2 --no-plots --name split --total-workers 2 --worker-index"
         run(f"fit a.tsv --weights w.tsv {base} 0")
