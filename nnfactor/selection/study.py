@@ -5,7 +5,7 @@ from the seed.
 """
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -190,6 +190,8 @@ def _check(estimator: Any, ranks: Any, criterion: str, n_init: Any, X: Any) -> l
         )
     if n_init is not None:
         whole("n_init", n_init, least=1, also="None or ")
+    if not isinstance(ranks, Iterable):
+        raise ValueError(f"ranks must be whole numbers such as range(2, 11), got {ranks!r}")
     ranks = list(ranks)
     if len(set(map(str, ranks))) < len(ranks) == (getattr(X, "shape", None) or (None,))[0]:
         raise ValueError(

@@ -298,6 +298,7 @@ def test_held_out_entries_do_not_reach_their_prediction(estimator, draw, predict
     "call, told",
     [
         (lambda: select_rank(NMF(2), X, []), "ranks is empty"),
+        (lambda: select_rank(NMF(2), X, 3), "ranks must be whole numbers such as range"),
         (lambda: select_rank(NMF(2), X, [0, 1]), "ranks must be"),
         (lambda: select_rank(NMF(2), X, [2, 25]), r"is too small for n_components=25: .*; use ranks up to 24"),
         (lambda: select_rank(NMF(2), X, [2], "best"), "criterion"),

@@ -201,7 +201,13 @@ def _stored(coords: Sequence[np.ndarray], values: np.ndarray, like: Data) -> Sto
 
 def _read_weights(weights: Any, X: Any, given: Sequence[int]) -> Any:
     """Read weights of the shape of X, or of that in which it was given: a tensor, or coordinates and values."""
-    shape = tuple(np.shape(weights) if not hasattr(weights, "shape") else weights.shape)
+    if not hasattr(weights, "shape"):
+        try:
+            weights = np.asarray(weights)
+        except ValueError:
+            told = f"weights is a {type(weights).__name__} of entries of different shapes"
+            raise ValueError(f"{told}; it must be one array of the shape of X, {tuple(given)}") from None
+    shape = tuple(weights.shape)
     if shape not in (tuple(X.shape), tuple(given)):
         raise ValueError(f"weights has shape {shape}; it must be that of X, {tuple(given)}")
     if isinstance(weights, Tensor) and weights.device.type == "meta":

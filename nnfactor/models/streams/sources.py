@@ -76,8 +76,13 @@ class Passed:
 
     def read(self, numbers: Sequence[int] | None) -> Iterator[Batch]:
         """Give all batches in turn."""
-        first = 0
-        for block in self.make():
+        first, blocks = 0, self.make()
+        if not isinstance(blocks, Iterable):
+            raise TypeError(
+                f"X is a function that returned {type(blocks).__name__}; it must return what gives blocks in turn, as "
+                "read_blocks(path, 1000) does"
+            )
+        for block in blocks:
             X = values_of(block)
             rows = slice(first, first := first + X.shape[0])
             yield Batch(X, None if self.y is None else take_rows(self.y, rows))

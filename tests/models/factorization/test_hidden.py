@@ -259,6 +259,7 @@ def test_complete_data_are_as_before():
         (lambda: NMF(2, missing="none").fit(X), "missing='none'"),
         (lambda: NMF(2, missing="unstored").fit(X), "is for sparse X"),
         (lambda: NMF(2).fit(X, weights=np.ones((40, 24))), r"weights has shape \(40, 24\)"),
+        (lambda: NMF(2).fit(X, weights=[X, None]), "weights is a list of entries of different shapes; it must be one"),
         (lambda: NMF(2).fit(FRAME, weights=FRAME.iloc[:, ::-1]), r"other columns than X; order them alike"),
         (lambda: NMF(2).fit(X, weights=-np.ones_like(X)), "Negative values in data passed to weights"),
         (lambda: NMF(2).fit(X, weights=np.full_like(X, np.nan)), "weights contains NaN"),

@@ -196,6 +196,7 @@ def test_what_is_no_source_is_refused():
         ([[1, 2], [3, 4]], {}, TypeError, "X is a list"),
         (iter([X]), {}, ValueError, "gives its blocks once, and n_epochs=2"),
         (lambda: iter([]), {}, ValueError, "X gives no batch"),
+        (lambda: None, {}, TypeError, "X is a function that returned NoneType"),
         (lambda: iter([X]), {"held_out": True}, ValueError, "X gives no batch to learn from beside the one"),
         (X[:10], {"held_out": True}, ValueError, "X has 1 batches, of which held_out=True leaves none"),
         (X, {"y": np.arange(3)}, ValueError, "y has 3 rows, but X has 70"),
