@@ -141,18 +141,17 @@ def _read_data(path: str, arguments: Namespace, column: str | None, opened: bool
 
 def _read(path: str, arguments: Namespace, column: str | None, opened: bool = False) -> Table:
     layout = {name: getattr(arguments, name, None) for name in ("header", "row_names")}
-    apart = [*([column] if column else []), *(getattr(arguments, "drop_columns", None) or ())]
+    labels, dropped = [column] if column else [], getattr(arguments, "drop_columns", None) or []
     given = getattr(arguments, "names", None)
     names = [None if name == NO_NAMES else name for name in given] if given else None
     if getattr(arguments, "max_bytes", None) and (asked := _whole(arguments)):
         raise UserError(f"{asked[0]} goes with files that are read whole; leave --max-bytes out")
     if opened or getattr(arguments, "max_bytes", None):
-        return open_data(path, key=arguments.key, labels=apart, names=names)
+        return open_data(path, key=arguments.key, labels=[*labels, *dropped], names=names)
     refuse_too_large(Path(path), arguments.key)
-    table = (
-        _read_as_floats(path, arguments.key, names) if not (apart or arguments.long or any(layout.values())) else None
-    )
-    table = table or read_data(path, key=arguments.key, long=bool(arguments.long), labels=apart, names=names, **layout)
+    said: dict[str, Any] = {**layout, "long": bool(arguments.long), "labels": labels, "drop": dropped}
+    table = None if any(said.values()) else _read_as_floats(path, arguments.key, names)
+    table = table or read_data(path, key=arguments.key, names=names, **said)
     if not arguments.transpose:
         return table
     if len(table.values.shape) != 2:

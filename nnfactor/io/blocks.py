@@ -26,7 +26,7 @@ from .data_files import (
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import Layout, TextTable, label_columns
+from .text_tables import Layout, TextTable, label_columns, layout_of
 from .xarray_objects import labels_along, open_netcdf, table_of
 
 WHOLE = {
@@ -88,7 +88,7 @@ def read_blocks(
         raise ValueError(f"{path} cannot be read in blocks: {WHOLE[kind]}, or read it whole with read_data")
     if isinstance(n_rows, bool) or not isinstance(n_rows, int | np.integer) or n_rows < 1:
         raise ValueError(f"n_rows must be a whole number >= 1, got {n_rows!r}")
-    layout = Layout([labels] if isinstance(labels, str) else list(labels or ()), header, row_names)
+    layout = layout_of(labels, header, row_names)
     check_options(path, kind, key, False, layout)
     return _checked_blocks(path, kind, key, layout, int(n_rows))
 
@@ -138,7 +138,7 @@ def open_data(
             f"{path} cannot be opened in blocks; use {', '.join(OPENED)}, or read it whole with read_data (on the "
             "command line without --max-bytes)"
         )
-    layout = Layout([labels] if isinstance(labels, str) else list(labels or ()))
+    layout = layout_of(labels)
     check_options(path, kind, key, False, layout)
     with told_of(path, kind):
         table = OPENED[kind](path, key, layout.labels)

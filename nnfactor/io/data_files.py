@@ -19,7 +19,7 @@ from .anndata_files import read_anndata
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import Layout, read_long_table, read_names, read_text_table
+from .text_tables import Layout, layout_of, read_long_table, read_names, read_text_table
 from .xarray_objects import read_netcdf
 
 PIECE = 2**24  # bytes that are read at once, in whole chunks
@@ -35,6 +35,7 @@ def read_data(
     labels: Labels = None,
     row_names: bool | None = None,
     names: Sequence[Any] | None = None,
+    drop: Labels = None,
 ) -> Table:
     r"""Read a data file by the end of its name.
 
@@ -48,13 +49,12 @@ def read_data(
         Which array of a file with several: a name in `.npz`, `.mat`, `.h5`, `.zarr` and `.nc`; a layer of AnnData.
     long : bool
         A text file lists entries: names or numbers of rows, columns, ..., and last a value. Others are zero.
-    header : bool, optional
-        Whether the first line of a text table names columns. None: if it has text behind its first, or an empty cell.
-    labels : str or sequence of str, optional
+    header, row_names : bool, optional
+        Whether the first line of a text table names columns, the first column rows. None: if text or gaps say so.
+    labels, drop : str or sequence of str, optional
         Columns of a text table or `.parquet` that hold labels, text or whole numbers: they are no data, but stand in
-        `Table.labels`, the unlabelled as -1 or None. Of AnnData columns of `obs`, of `.nc` coordinates.
-    row_names : bool, optional
-        Whether the first column of a text table names the rows. None: if it is text, or has nothing above it.
+        `Table.labels`, the unlabelled as -1 or None. Of AnnData columns of `obs`, of `.nc` coordinates. And columns
+        of a text table that are left out, whatever they hold.
     names : sequence, optional
         For each dimension its names, or a text file with one in each line, or None: `("genes.tsv:2", "cells.tsv")`,
         where `:2` takes the second cell of a line, and `:symbol` the one that the first line calls so.
@@ -82,7 +82,7 @@ def read_data(
     ((('x', 'y'), ('A', 'B')), [[1.0, 0.0], [0.0, 3.5]], ['T', None])
     """
     kind = file_kind(path := Path(path), (*TABLES, *READERS))
-    layout = Layout([labels] if isinstance(labels, str) else list(labels or ()), header, row_names)
+    layout = layout_of(labels, header, row_names, drop)
     check_options(path, kind, key, long, layout)
     with told_of(path, kind):
         table = _read_text(path, kind, long, layout) if kind in TABLES else READERS[kind](path, key, layout.labels)

@@ -15,6 +15,7 @@ from .file_kinds import TABLES, file_kind, open_text, split_column, told_of
 from .labels import MISSING, as_labels, check_columns
 
 Names = tuple[str, ...] | None
+Columns = str | Sequence[str] | None
 
 Line = tuple[int, list[str]]
 
@@ -39,11 +40,23 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """What a user says of a table: names of columns that hold labels, and where names are; None: what the cells say."""
+    """What a user says of a table: names of columns that hold labels, and where names are; None: what the cells say.
+
+    `dropped` are those of `labels` that are no data, and no labels either: whatever they hold is left out.
+    """
 
     labels: Sequence[str] = ()
     header: bool | None = None
     row_names: bool | None = None
+    dropped: Sequence[str] = ()
+
+
+def layout_of(
+    labels: Columns, header: bool | None = None, row_names: bool | None = None, drop: Columns = None
+) -> Layout:
+    """Make a layout of the arguments of a reader."""
+    apart, dropped = ([some] if isinstance(some, str) else list(some or ()) for some in (labels, drop))
+    return Layout([*apart, *dropped], header, row_names, dropped)
 
 
 class TextTable:
@@ -145,7 +158,9 @@ def read_text_table(
     table = TextTable(lines, kind, source, layout)
     rows = list(table)
     names = tuple(str(row.name) for row in rows) if table.named else None
-    labels = label_columns(layout.labels, [(row.line, row.labels) for row in rows], source)
+    wanted = [i for i, name in enumerate(layout.labels) if name not in layout.dropped]
+    cells = [(row.line, [row.labels[i] for i in wanted]) for row in rows]
+    labels = label_columns([layout.labels[i] for i in wanted], cells, source)
     return np.stack([row.numbers for row in rows]), (names, table.columns), labels
 
 

@@ -178,9 +178,9 @@ def test_what_a_text_file_leaves_open_can_be_said(here):
 
 def test_labels_are_a_column_of_the_data_by_name_and_others_may_be_dropped(here):
     lines = (here / "iris.csv").read_text().splitlines()
-    rows = [f"{line},{'ab'[i % 2]},x{i}" for i, line in enumerate(lines[1:])]
-    (here / "both.csv").write_text("\n".join([f"{lines[0]},kind,barcode", *rows]) + "\n")
-    run("fit both.csv -k 4 --model NGE --labels kind --drop-columns barcode --seed 0 --max-iter 20")
+    rows = [f"{line},{'ab'[i % 2]},x{i},{i / 8}" for i, line in enumerate(lines[1:])]
+    (here / "both.csv").write_text("\n".join([f"{lines[0]},kind,barcode,age", *rows]) + "\n")
+    run("fit both.csv -k 4 --model NGE --labels kind --drop-columns barcode age --seed 0 --max-iter 20")
     model = model_of(here / "both_NGE")
     assert model.classes_.tolist() == ["a", "b"] and model.components_.shape == (4, 4)
     assert (here / "both_NGE" / "suggested_solution" / "components.png").exists()
