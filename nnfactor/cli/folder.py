@@ -37,7 +37,12 @@ class ResultFolder:
             raise UserError(f"{path}: there is no such folder")
         if not folder.file("metadata.json").exists():
             raise UserError(f"{path} is no result folder: it has no metadata.json")
-        folder.metadata = json.loads(folder.file("metadata.json").read_text())
+        try:
+            folder.metadata = json.loads(folder.file("metadata.json").read_text())
+        except ValueError as error:
+            raise UserError(
+                f"{folder.file('metadata.json')} is damaged ({error}); move {path} away, or give another --name"
+            ) from None
         return folder
 
     @classmethod

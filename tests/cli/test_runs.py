@@ -313,6 +313,16 @@ def test_an_earlier_result_is_moved_and_nothing_is_overwritten(here):
     assert len(moved) == 2 and (moved[0] / "suggested_solution" / "components.tsv").read_bytes() == first
 
 
+@pytest.mark.parametrize("written", [b"{", b"", b"\xff\xfe"])
+@pytest.mark.parametrize("words", ["info damaged", "transform damaged iris.csv", "fit iris.csv -k 2 --name damaged"])
+def test_a_damaged_folder_is_named_and_left_as_it_is(here, capsys, written, words):
+    (here / "damaged").mkdir()
+    (here / "damaged" / "metadata.json").write_bytes(written)
+    assert main(words.split()) == 2
+    assert "metadata.json is damaged" in capsys.readouterr().err
+    assert [file.name for file in here.glob("damaged*/*")] == ["metadata.json"]
+
+
 def test_data_that_changed_are_not_combined(here):
     base = "fit iris.csv -k 2 --n-init 2 --seed 3 --no-plots --name split --total-workers 2 --worker-index"
     run(f"{base} 0")
