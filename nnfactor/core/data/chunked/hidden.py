@@ -70,7 +70,7 @@ class Hiding:
                     f"Input X contains NaN or infinity in rows {rows.start} to {rows.stop - 1}; fill or drop them{hint}"
                 )
             extremes.append(each)
-        found = torch.cat(extremes) if extremes else torch.zeros(1, 2)
+        found = torch.cat(extremes) if extremes else torch.zeros(1, 2, device="cpu")
         dense = any(kind == "dense" for kind, *_ in counts)
         relaxes = relaxes_all(counts) or (dense and not self.zeros_are_free)
         return Facts(peak, relaxes, hides, total > 0, float(found[:, 0].min()), float(found[:, 1].max()))
