@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from .anndata_files import data_item, encoding_of, is_array, names_of, obs_columns
 from .data_files import (
     READERS,
-    Labels,
     check_options,
     checked,
     datasets,
@@ -26,7 +25,7 @@ from .data_files import (
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import Layout, TextTable, label_columns, layout_of
+from .text_tables import Labels, Layout, TextTable, label_columns, layout_of
 from .xarray_objects import labels_along, open_netcdf, table_of
 
 WHOLE = {

@@ -19,12 +19,10 @@ from .anndata_files import read_anndata
 from .file_kinds import TABLES, choose, file_kind, need, open_text, told_of
 from .labels import as_labels, check_columns
 from .table import Table
-from .text_tables import Layout, layout_of, read_long_table, read_names, read_text_table
+from .text_tables import Labels, Layout, layout_of, read_long_table, read_names, read_text_table
 from .xarray_objects import read_netcdf
 
 PIECE = 2**24  # bytes that are read at once, in whole chunks
-
-Labels = str | Sequence[str] | None
 
 
 def read_data(

@@ -15,7 +15,7 @@ from .file_kinds import TABLES, file_kind, open_text, split_column, told_of
 from .labels import MISSING, as_labels, check_columns
 
 Names = tuple[str, ...] | None
-Columns = str | Sequence[str] | None
+Labels = str | Sequence[str] | None
 
 Line = tuple[int, list[str]]
 
@@ -51,9 +51,7 @@ class Layout:
     dropped: Sequence[str] = ()
 
 
-def layout_of(
-    labels: Columns, header: bool | None = None, row_names: bool | None = None, drop: Columns = None
-) -> Layout:
+def layout_of(labels: Labels, header: bool | None = None, row_names: bool | None = None, drop: Labels = None) -> Layout:
     """Make a layout of the arguments of a reader."""
     apart, dropped = ([some] if isinstance(some, str) else list(some or ()) for some in (labels, drop))
     return Layout([*apart, *dropped], header, row_names, dropped)
