@@ -81,12 +81,14 @@ class CSR:
 
     def _multiply(self, rows: Tensor, out: Tensor, beta: int) -> Tensor:
         """Write `beta out + matrix @ rows` to `out`, some columns at a time."""
-        (n, c), width = rows.shape, LIMIT // max(1, len(rows))
+        n, c = max(1, len(rows)), rows.shape[1]
+        width = max(1, LIMIT // n)
         if rows.is_cpu:
-            width = min(width, max(NARROW, NEAR // max(1, n * rows.element_size())))
+            width = min(width, max(NARROW, NEAR // (n * rows.element_size())))
         if c <= width:
             return torch.addmm(out, self.matrix, rows, beta=beta, out=out)
-        for part in slices(c, -(-c // -(-c // max(1, width)))):  # of nearly the same width
+        parts = -(-c // width)
+        for part in slices(c, -(-c // parts)):  # of nearly the same width
             torch.addmm(out[:, part], self.matrix, rows[:, part].contiguous(), beta=beta, out=out[:, part])
         return out
 
