@@ -34,15 +34,15 @@ class Problems(NamedTuple):
 
 
 class Reached(NamedTuple):
-    """Where a loop ended: the state that it returned, and what it goes on with from this very state.
+    """Where a loop is: a state, and what it goes on with from this very state, whose tensors are copies of the arrays.
 
-    The state has copies of the arrays, for the loop writes to them.
+    A call that begins at `state` writes to the arrays; one that begins at any other state makes some of its own.
     """
 
-    state: State = {}
-    names: Sequence[str] = ()
-    given: Any = None
-    arrays: Any = None
+    state: State
+    names: Sequence[str]
+    given: Any
+    arrays: Any
 
 
 def her_in_one_loop(
@@ -58,24 +58,21 @@ def her_in_one_loop(
         return sweep
     sweeps = lambda k: sum(2.0 * k * k * data.shape[i] * inner[name] for i, name in enumerate(terms[0].modes))
 
-    last = Reached()
+    def begin(state: State) -> Reached | None:
+        found = _problems(loops, data, terms[0].modes, rules, state, lambda r, c, k: 4.0 * r * c * k + sweeps(k))
+        if found is None:
+            return None
+        state = state if "memory" in state else {**state, **start(state["factors"])}
+        point = _point_of(loops, state, found.names)
+        squares = data.sqnorm().reshape(-1).expand(len(point.kept)).contiguous().numpy()
+        times = np.array([inner[name] for name in found.names])
+        return Reached(state, found.names, (found.rows.numpy(), found.owners, squares, found.modes, times), point)
 
-    def several(state: State, count: int, tell: bool) -> tuple[State, np.ndarray] | None:
-        nonlocal last
-        names, given, point = last.names, last.given, last.arrays
-        if state is not last.state:
-            found = _problems(loops, data, terms[0].modes, rules, state, lambda r, c, k: 4.0 * r * c * k + sweeps(k))
-            if found is None:
-                return None
-            state = state if "memory" in state else {**state, **start(state["factors"])}
-            names, point = found.names, _point_of(loops, state, found.names)
-            squares = data.sqnorm().reshape(-1).expand(len(point.kept)).contiguous().numpy()
-            given = found.rows.numpy(), found.owners, squares, found.modes, np.array([inner[name] for name in names])
-        values = loops.sweep_problems(*given, point, loops.Momentum(*constants), count)
-        last = Reached(_state_at(point, state, names), names, given, point)
-        return last.state, values
+    def go_on(at: Reached, count: int, tell: bool) -> tuple[Reached, np.ndarray]:
+        values = loops.sweep_problems(*at.given, at.arrays, loops.Momentum(*constants), count)
+        return at._replace(state=_state_at(at.arrays, at.state, at.names)), values
 
-    return _make(sweep, several)
+    return _make(sweep, begin, go_on)
 
 
 def _point_of(loops: Any, state: State, names: Sequence[str]) -> Any:
@@ -106,23 +103,21 @@ def bmme_in_one_loop(sweep: Sweep, terms: Sequence[Term], rules: Mapping[str, Ru
     data = _dense_data(terms, BetaFit, plain)
     if data is None or cast(BetaFit, terms[0]).beta != 1 or (loops := compiled_loops("extrapolated_ratios")) is None:
         return sweep
-    last = Reached()
 
-    def several(state: State, count: int, tell: bool) -> tuple[State, np.ndarray | None] | None:
-        nonlocal last
-        names, given, trail = last.names, last.given, last.arrays
-        if state is not last.state:
-            found = _problems(loops, data, terms[0].modes, rules, state, loops.operations)
-            if found is None:
-                return None
-            names, trail = found.names, _trail_of(loops, state, found.names)
-            floors = data.floors(len(trail.t)).to(found.rows.dtype).contiguous().numpy()
-            given = found.rows, found.owners, floors, found.modes
-        values = loops.sweep_ratios(*given, trail, step, count, tell)
-        last = Reached(_state_after(trail, state, names), names, given, trail._replace(begun=True))
-        return last.state, values
+    def begin(state: State) -> Reached | None:
+        found = _problems(loops, data, terms[0].modes, rules, state, loops.operations)
+        if found is None:
+            return None
+        trail = _trail_of(loops, state, found.names)
+        floors = data.floors(len(trail.t)).to(found.rows.dtype).contiguous().numpy()
+        return Reached(state, found.names, (found.rows, found.owners, floors, found.modes), trail)
 
-    return _make(sweep, several)
+    def go_on(at: Reached, count: int, tell: bool) -> tuple[Reached, np.ndarray | None]:
+        values = loops.sweep_ratios(*at.given, at.arrays, step, count, tell)
+        after = _state_after(at.arrays, at.state, at.names)
+        return at._replace(state=after, arrays=at.arrays._replace(begun=True)), values
+
+    return _make(sweep, begin, go_on)
 
 
 def _trail_of(loops: Any, state: State, names: Sequence[str]) -> Any:
@@ -141,8 +136,21 @@ def _state_after(trail: Any, like: State, names: Sequence[str]) -> State:
     return {**like, "factors": {**factors, **_unpack(trail.now, factors, names)}, "memory": memory}
 
 
-def _make(sweep: Sweep, several: Callable[[State, int, bool], tuple[State, Any] | None]) -> Sweep:
+def _make(
+    sweep: Sweep,
+    begin: Callable[[State], Reached | None],
+    go_on: Callable[[Reached, int, bool], tuple[Reached, np.ndarray | None]],
+) -> Sweep:
     """Return a sweep that is the loop, or `sweep` where problems are not small; `many` is the loop for `run`."""
+    last: Reached | None = None
+
+    def several(state: State, count: int, tell: bool) -> tuple[State, np.ndarray | None] | None:
+        nonlocal last
+        at = last if last is not None and state is last.state else begin(state)
+        if at is None:
+            return None
+        last, values = go_on(at, count, tell)
+        return last.state, values
 
     def one(state: State) -> State:
         reached = several(state, 1, False)
